@@ -1,0 +1,27 @@
+"""minisgl: a compact LLM engine made around RadixAttention.
+
+`LLM` and `SamplingParams` are all that most programs need; they load lazily, so `import minisgl` costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from minisgl.core import SamplingParams
+    from minisgl.llm import LLM, AsyncLLM
+
+__version__ = "0.1.0"
+__all__ = ["LLM", "AsyncLLM", "SamplingParams", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("LLM", "AsyncLLM"):
+        import minisgl.llm
+
+        return getattr(minisgl.llm, name)
+    if name == "SamplingParams":
+        import minisgl.core
+
+        return minisgl.core.SamplingParams
+    raise AttributeError(f"module 'minisgl' has no attribute {name!r}")

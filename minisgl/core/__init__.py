@@ -1,0 +1,22 @@
+"""The nouns of the engine: what a request asks for, what one batch computes, what comes back."""
+
+from minisgl.core.batch import Batch, BatchOutput, BatchResult, Forward, ForwardInput, PageTableUpdate, Req, TokenLogprobs
+from minisgl.core.context import Context, KVPool, get_global_ctx, reset_global_ctx, set_global_ctx
+from minisgl.core.sampling_params import SamplingParams
+
+__all__ = [
+    "Batch",
+    "BatchOutput",
+    "BatchResult",
+    "Context",
+    "Forward",
+    "ForwardInput",
+    "KVPool",
+    "PageTableUpdate",
+    "Req",
+    "SamplingParams",
+    "TokenLogprobs",
+    "get_global_ctx",
+    "reset_global_ctx",
+    "set_global_ctx",
+]

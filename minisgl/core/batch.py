@@ -1,0 +1,146 @@
+"""What crosses between scheduler and engine: a `Batch` one way, a `BatchResult` the other. All of it is frozen.
+
+Shape letters: B requests in the batch, T tokens in the batch, U page-table cells to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from minisgl.core.sampling_params import SamplingParams
+
+Int32Array = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Req:
+    """One request's part of one batch: the forward pass computes tokens [cached_len, device_len).
+
+        0 ........... cached_len ........... device_len ........... max_device_len
+        |  KV in the pool  |  extend: this batch  |  not generated yet  |
+
+    input_ids: [N] int32 on the host, every token known when the batch was planned, from position 0. N is device_len,
+    or device_len - 1 when the last token is still on the device: then `prev_row` names the row of the previous
+    batch's output that holds it (overlap scheduling), else `prev_row` is -1.
+    end_token_ids: tokens that end this text; masked while fewer than min_tokens were generated.
+    seed: the request's own stream of random numbers; drawn by (seed, num_generated), so batch mates do not matter.
+    """
+
+    uid: int
+    table_idx: int
+    cached_len: int
+    device_len: int
+    max_device_len: int
+    prompt_len: int
+    input_ids: Int32Array
+    sampling_params: SamplingParams
+    seed: int = 0
+    prev_row: int = -1
+    end_token_ids: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        assert 0 <= self.cached_len < self.device_len <= self.max_device_len, (
+            f"uid={self.uid}: cached_len={self.cached_len} device_len={self.device_len} max={self.max_device_len}"
+        )
+        assert len(self.input_ids) == self.device_len - (self.prev_row >= 0)
+
+    @property
+    def extend_len(self) -> int:
+        """Tokens that this batch computes for the request."""
+        return self.device_len - self.cached_len
+
+    @property
+    def is_prefill(self) -> bool:
+        """Whether a prompt token is among the tokens computed."""
+        return self.cached_len < self.prompt_len
+
+    @property
+    def num_generated(self) -> int:
+        """Tokens generated before this batch; the one that this batch samples has this index."""
+        return self.device_len - self.prompt_len
+
+    @property
+    def samples(self) -> bool:
+        """Whether a token is sampled: not for a chunk that stops inside the prompt, nor when none is wanted."""
+        return self.device_len >= self.prompt_len and self.device_len < self.max_device_len
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PageTableUpdate:
+    """Cells of the page table that changed since the last batch: table[rows, cols] = pages. Each [U] int32."""
+
+    rows: Int32Array
+    cols: Int32Array
+    pages: Int32Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Everything that the engine needs for one forward pass; complete when it is made.
+
+    reqs: decodes first, then prefills. step: counts launched batches from 0.
+    """
+
+    reqs: tuple[Req, ...]
+    page_table_update: PageTableUpdate
+    step: int
+
+    @property
+    def is_prefill(self) -> bool:
+        """Whether any prompt token is computed in this batch."""
+        return any(req.is_prefill for req in self.reqs)
+
+    @property
+    def num_tokens(self) -> int:
+        """T, the tokens that the forward pass computes."""
+        return sum(req.extend_len for req in self.reqs)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """A token, its log-probability under the model's own (unfiltered) distribution, and the best alternatives.
+
+    top: (token id, logprob) pairs, best first, as many as were asked for.
+    """
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BatchResult:
+    """What one batch produced, on the host, row by row like `Batch.reqs`.
+
+    next_tokens: [B] int32, -1 where the row sampled nothing.
+    logprobs: of the sampled token, None where not asked for; empty when no row asked.
+    prompt_logprobs: for prompt tokens [cached_len + 1, min(device_len + 1, prompt_len)) of the row; likewise.
+    errors: why a row failed (its token is then -1), by row.
+    """
+
+    next_tokens: Int32Array
+    logprobs: tuple[TokenLogprobs | None, ...] = ()
+    prompt_logprobs: tuple[tuple[TokenLogprobs, ...], ...] = ()
+    errors: dict[int, str] = field(default_factory=dict)
+
+
+class BatchOutput(Protocol):
+    """A launched batch. Its tokens may still be on the device; `result` waits for them."""
+
+    def result(self) -> BatchResult: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ForwardInput:
+    """One launch: the batch, and the output of the batch launched before it (rows with `prev_row` read it)."""
+
+    batch: Batch
+    previous: BatchOutput | None = None
+
+
+Forward = Callable[[ForwardInput], BatchOutput]

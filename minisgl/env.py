@@ -1,0 +1,70 @@
+"""MINISGL_* environment variables, read once at import; a bad value is a ValueError that names it.
+
+Standard library only. Assigning `ENV.X.value` changes it for this process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+_BOOLS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+
+
+@dataclass
+class Var(Generic[T]):
+    """One variable: its present value, and what it is for."""
+
+    value: T
+    help: str
+
+
+def _bool(text: str) -> bool:
+    return _BOOLS[text.strip().lower()]
+
+
+def _path(text: str) -> Path:
+    if not text:
+        raise ValueError("empty path")
+    return Path(text).expanduser()
+
+
+def _read(environ: Mapping[str, str], name: str, parse: Callable[[str], T], default: T, help: str) -> Var[T]:
+    text = environ.get(name)
+    if text is None:
+        return Var(default, help)
+    try:
+        return Var(parse(text), help)
+    except (KeyError, ValueError):
+        raise ValueError(f"{name}={text!r} is not a valid {parse.__name__.strip('_')}") from None
+
+
+def _default_cache_dir(environ: Mapping[str, str]) -> Path:
+    base = environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "minisgl"
+
+
+@dataclass
+class Env:
+    """Every variable that minisgl reads. `environ` is an argument for tests."""
+
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+
+    def __post_init__(self) -> None:
+        env = self.environ
+        self.DISABLE_OVERLAP_SCHEDULING = _read(
+            env, "MINISGL_DISABLE_OVERLAP_SCHEDULING", _bool, False, "commit each batch before planning the next"
+        )
+        self.CHECK_INTEGRITY = _read(
+            env, "MINISGL_CHECK_INTEGRITY", _bool, False, "recount pages, tree and locks after every commit (slow)"
+        )
+        self.CACHE_DIR = _read(
+            env, "MINISGL_CACHE_DIR", _path, _default_cache_dir(env), "where pulled models and derived files are kept"
+        )
+
+
+ENV = Env()

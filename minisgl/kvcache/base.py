@@ -1,0 +1,116 @@
+"""The prefix cache's interface: what every kind of it can do, whatever it keeps.
+
+Token ids and slots are int32 on the host, NumPy arrays or CPU tensors. A page is `page_size` consecutive slots;
+`pages` are page numbers, `indices` are slots (page * page_size + offset). Only whole pages are cached.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+Int32Array = npt.NDArray[np.int32]
+Ids = torch.Tensor | Int32Array
+
+
+class BaseCacheHandle(ABC):
+    """A prefix that was found or inserted. Its slots stay valid only while it is locked.
+
+    cached_len: its length in tokens, a multiple of the page size.
+    """
+
+    __slots__ = ("cached_len",)
+    cached_len: int
+
+    @abstractmethod
+    def get_matched_pages(self) -> Int32Array:
+        """[cached_len / page_size] page numbers, in order of position; a copy."""
+
+    @abstractmethod
+    def get_matched_indices(self) -> torch.Tensor:
+        """[cached_len] int32 slots, in order of position; a copy."""
+
+
+class MatchResult(NamedTuple):
+    """cuda_handle: the longest prefix on the device (the predecessor's name)."""
+
+    cuda_handle: BaseCacheHandle
+
+
+class InsertResult(NamedTuple):
+    """cached_len: tokens that were in the cache before this insertion: the caller's own pages for them are duplicates.
+
+    handle: everything inserted, not locked.
+    """
+
+    cached_len: int
+    handle: BaseCacheHandle
+
+
+class SizeInfo(NamedTuple):
+    """Cached tokens: evictable ones are locked by nobody, protected ones by somebody."""
+
+    evictable_size: int
+    protected_size: int
+
+    @property
+    def total_size(self) -> int:
+        return self.evictable_size + self.protected_size
+
+
+class BasePrefixCache(ABC):
+    """Remembers which pages hold the KV of which token prefixes. Owns no tensors and no free pages.
+
+    shares: whether a prefix inserted by one request can be matched by another (false: nothing is ever reused).
+    """
+
+    shares: ClassVar[bool]
+    page_size: int
+
+    @abstractmethod
+    def match_prefix(self, input_ids: Ids) -> MatchResult:
+        """Longest cached prefix of `input_ids`, in whole pages."""
+
+    @abstractmethod
+    def insert_pages(self, input_ids: Ids, pages: Int32Array) -> InsertResult:
+        """Remember that `pages` [len(input_ids) // page_size] hold the KV of `input_ids`; a partial page is ignored."""
+
+    @abstractmethod
+    def insert_prefix(self, input_ids: Ids, indices: Ids) -> InsertResult:
+        """`insert_pages` with one slot a token instead of one number a page."""
+
+    @abstractmethod
+    def lock_handle(self, handle: BaseCacheHandle, unlock: bool = False) -> None:
+        """Keep the handle's whole path from eviction, or give that up again. Locks count."""
+
+    @abstractmethod
+    def evict_pages(self, num_pages: int) -> Int32Array:
+        """Forget at least `num_pages` unlocked pages, oldest first; the numbers of the pages freed.
+
+        Asking for more than is evictable is the caller's mistake (AssertionError).
+        """
+
+    @abstractmethod
+    def evict(self, size: int) -> torch.Tensor:
+        """`evict_pages` in tokens: at least `size` of them; their slots [freed] int32."""
+
+    @property
+    @abstractmethod
+    def size_info(self) -> SizeInfo:
+        """Tokens cached now."""
+
+    @abstractmethod
+    def cached_pages(self) -> Int32Array:
+        """Every page the cache holds, in no order; for accounting, not for hot paths."""
+
+    @abstractmethod
+    def reset(self) -> None:
+        """Forget everything; AssertionError if anything is locked."""
+
+    @abstractmethod
+    def check_integrity(self) -> None:
+        """Recount everything; AssertionError naming what is wrong."""

@@ -1,0 +1,43 @@
+"""How messages travel: an inbox that is received from and an outbox that is sent to, always in lists."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+from typing import Generic, Protocol, TypeVar
+
+from minisgl.message.types import RequestMsg, TokenReply
+
+T = TypeVar("T")
+
+
+class Inbox(Protocol):
+    def receive(self, block: bool) -> list[RequestMsg]:
+        """All that has arrived, in order; with `block`, waits until there is something."""
+        ...
+
+
+class Outbox(Protocol):
+    def send(self, replies: list[TokenReply]) -> None: ...
+
+
+class LocalQueue(Generic[T]):
+    """Both ends in one process; safe between threads."""
+
+    def __init__(self) -> None:
+        self._items: deque[T] = deque()
+        self._arrived = threading.Condition()
+
+    def send(self, items: Iterable[T]) -> None:
+        with self._arrived:
+            self._items.extend(items)
+            self._arrived.notify()
+
+    def receive(self, block: bool) -> list[T]:
+        with self._arrived:
+            while block and not self._items:
+                self._arrived.wait()
+            items = list(self._items)
+            self._items.clear()
+            return items
