@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 _BOOLS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
 @dataclass
@@ -31,6 +32,12 @@ def _path(text: str) -> Path:
     if not text:
         raise ValueError("empty path")
     return Path(text).expanduser()
+
+
+def _log_level(text: str) -> str:
+    if text.upper() not in _LOG_LEVELS:
+        raise ValueError(text)
+    return text.upper()
 
 
 def _read(environ: Mapping[str, str], name: str, parse: Callable[[str], T], default: T, help: str) -> Var[T]:
@@ -64,6 +71,9 @@ class Env:
         )
         self.CACHE_DIR = _read(
             env, "MINISGL_CACHE_DIR", _path, _default_cache_dir(env), "where pulled models and derived files are kept"
+        )
+        self.LOG_LEVEL = _read(
+            env, "MINISGL_LOG_LEVEL", _log_level, "WARNING", "least severe message that the command line shows"
         )
 
 

@@ -1,0 +1,27 @@
+"""The command line. `main` is what the `minisgl` script and `python -m minisgl` call."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command line (default: this process's) and exit: 0 well, 1 a request failed, 2 the user's mistake."""
+    try:
+        from minisgl.cli.app import run  # here, because a wrong MINISGL_* variable is found on import
+
+        run(sys.argv[1:] if argv is None else argv)
+    except (ValueError, OSError) as error:
+        _fail(error)
+
+
+def _fail(error: Exception) -> None:
+    """One line on stderr and exit code 2; with MINISGL_LOG_LEVEL=DEBUG the traceback too."""
+    import logging
+
+    import typer
+
+    logging.getLogger("minisgl.cli").debug("traceback of the error below", exc_info=error)
+    typer.secho(f"error: {error}", fg="red", err=True)
+    sys.exit(2)

@@ -1,0 +1,76 @@
+"""The commands. Nothing heavy is imported until a command needs it, so --help is fast."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import Annotated, Any, cast
+
+import typer
+
+from minisgl import __version__
+from minisgl.utils.logging import install_handler
+
+PLAIN_COMMANDS = {"pull": "minisgl.cli.pull", "doctor": "minisgl.cli.doctor"}
+MODEL_COMMANDS = {"generate": "minisgl.cli.generate", "chat": "minisgl.cli.chat", "launch": "minisgl.cli.launch"}
+SUMMARIES = {
+    "generate": "Generate text for one or many prompts.",
+    "chat": "Chat with a model in this terminal.",
+    "launch": "The predecessor's command line: python -m minisgl --model X --shell.",
+    "pull": "Fetch a model by its alias.",
+    "doctor": "Show what was found on this machine.",
+}
+HIDDEN = {"launch"}
+ROOT_OPTIONS = {"--help", "--version"}
+
+
+def run(argv: Sequence[str]) -> None:
+    """Run one command line and exit as typer does. Errors of the user come out as ValueError or OSError."""
+    arguments = _with_command(list(argv))
+    install_handler()
+    build_app(arguments[0])(arguments, prog_name="minisgl")
+
+
+def build_app(command: str) -> typer.Typer:
+    """The application, of which only `command` is complete: the flags of the others would cost importing torch."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+    app.callback()(_root)
+    for name, summary in SUMMARIES.items():
+        function = _load(name) if name == command else _unloaded
+        app.command(name, help=summary, hidden=name in HIDDEN)(function)
+    return app
+
+
+def _with_command(arguments: list[str]) -> list[str]:
+    """Nothing at all asks for help; flags without a command are the predecessor's."""
+    if not arguments:
+        return ["--help"]
+    if arguments[0].startswith("-") and arguments[0] not in ROOT_OPTIONS:
+        return ["launch", *arguments]
+    return arguments
+
+
+def _load(name: str) -> Callable[..., Any]:
+    if name in PLAIN_COMMANDS:
+        return cast("Callable[..., Any]", import_module(PLAIN_COMMANDS[name]).run)
+    from minisgl.cli.flags import with_flags
+
+    return with_flags(import_module(MODEL_COMMANDS[name]).run)
+
+
+def _unloaded() -> None:
+    raise AssertionError("a command ran that was not loaded")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"minisgl {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Serve and run large language models around RadixAttention."""

@@ -1,0 +1,54 @@
+"""minisgl doctor: what was found on this machine, for people or as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from minisgl import __version__
+from minisgl.env import ENV
+from minisgl.utils.model_store import pulled_models
+
+
+def run(as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False) -> None:
+    """Show what was found on this machine."""
+    from minisgl.utils.hardware import compiler_version, find_hardware
+
+    hardware = find_hardware()
+    found = {
+        "minisgl": __version__,
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        **dataclasses.asdict(hardware),
+        "compiler_version": compiler_version(hardware.compiler) if hardware.compiler else None,
+        "cache_dir": str(ENV.CACHE_DIR.value),
+        "models": {model.alias: str(model.path) for model in pulled_models()},
+    }
+    typer.echo(json.dumps(found, indent=2) if as_json else _as_text(found))
+
+
+def _as_text(found: dict[str, Any]) -> str:
+    gpus = [f"{gpu['name']} ({_gib(gpu['memory_bytes'])})" for gpu in found["gpus"]]
+    models = [f"{alias}: {path}" for alias, path in found["models"].items()]
+    rows = {
+        "minisgl": found["minisgl"],
+        "python": f"{found['python']} ({found['executable']})",
+        "torch": f"{found['torch_version']} ({found['torch_build']} build)",
+        "cpu": f"{found['cpu_name']}, {found['num_cores']} cores",
+        "features": " ".join(found["cpu_features"]) or "none known",
+        "memory": f"{_gib(found['memory_bytes'])}, {_gib(found['available_bytes'])} available",
+        "gpus": ", ".join(gpus) or "none",
+        "compiler": found["compiler_version"] or "none: the slower kernels without C++ are used",
+        "cache": found["cache_dir"],
+        "models": ", ".join(models) or "none pulled; `minisgl pull smollm2` fetches the default one",
+    }
+    return "\n".join(f"{name:<9} {value}" for name, value in rows.items())
+
+
+def _gib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**30:.1f} GiB"

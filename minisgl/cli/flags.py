@@ -1,0 +1,121 @@
+"""Command-line flags made from the fields of the config dataclasses: a new field is a new flag.
+
+A flag that is not given is None and is not passed on, so every default stands in one place, the dataclass.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import typer
+
+from minisgl.core import SamplingParams
+from minisgl.engine.config import EngineConfig
+from minisgl.scheduler.config import SchedulerConfig
+
+Fields = dict[str, Any]
+GROUPS: dict[str, tuple[str, tuple[type, ...]]] = {
+    "config": ("Engine", (EngineConfig, SchedulerConfig)),
+    "sampling": ("Sampling", (SamplingParams,)),
+}
+
+
+def with_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """`command` as typer wants it: its parameters `config` and `sampling`, both dicts of fields, become flags."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [parameter for name, parameter in signature.parameters.items() if name not in GROUPS]
+    flags = {name: _flags_of(*GROUPS[name]) for name in signature.parameters if name in GROUPS}
+
+    @functools.wraps(command)
+    def run(**values: Any) -> None:
+        groups = {name: _given(group, values) for name, group in flags.items()}
+        command(**{parameter.name: values[parameter.name] for parameter in own}, **groups)
+
+    parameters = [*own, *(flag for group in flags.values() for flag in group.values())]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+def _flags_of(panel: str, configs: tuple[type, ...]) -> dict[str, inspect.Parameter]:
+    return {
+        field.name: _make_flag(field, hint, panel) for config in configs for field, hint in _fields_with_hints(config)
+    }
+
+
+def _fields_with_hints(config: type) -> list[tuple[dataclasses.Field[Any], Any]]:
+    hints = get_type_hints(config)
+    return [(field, hints[field.name]) for field in dataclasses.fields(config)]
+
+
+def _make_flag(field: dataclasses.Field[Any], hint: Any, panel: str) -> inspect.Parameter:
+    name = (field.metadata.get("flag") or field.name).replace("_", "-")
+    declaration = f"--{name}/--no-{name}" if hint is bool else f"--{name}"
+    option = typer.Option(
+        declaration,
+        help=_help_of(field, hint),
+        rich_help_panel=panel,
+        show_default=False,
+    )
+    annotation = Annotated[_flag_type(field, hint) | None, option]  # type: ignore[valid-type]
+    return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _help_of(field: dataclasses.Field[Any], hint: Any) -> str:
+    """The field's own help and its default; None and () mean "not set", which the help itself explains."""
+    text = field.metadata.get("help", "")
+    if _kind(hint) in (Sequence, Mapping):
+        text += " ID=BIAS;" if _kind(hint) is Mapping else ""
+        return f"{text} (may be repeated)".lstrip()
+    return text if field.default is None else f"{text} (default: {field.default})".lstrip()
+
+
+def _flag_type(field: dataclasses.Field[Any], hint: Any) -> Any:
+    choices = field.metadata.get("choices")
+    if choices:
+        return Enum(field.name, {choice: choice for choice in choices}, type=str)
+    kind = _kind(hint)
+    if kind is Sequence:
+        return list[int] if int in _members(hint) else list[str]
+    return list[str] if kind is Mapping else kind
+
+
+def _kind(hint: Any) -> Any:
+    """Sequence or Mapping if one of the union's members is; else its first member."""
+    members = [get_origin(member) or member for member in _union(hint)]
+    return next((member for member in members if member in (Sequence, Mapping)), members[0])
+
+
+def _members(hint: Any) -> tuple[Any, ...]:
+    return tuple(argument for member in _union(hint) for argument in get_args(member))
+
+
+def _union(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _given(group: dict[str, inspect.Parameter], values: Mapping[str, Any]) -> Fields:
+    """What the user gave, as the dataclass wants it."""
+    return {name: _to_field(name, values[name]) for name in group if values[name] is not None}
+
+
+def _to_field(name: str, value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if name == "logit_bias":
+        return dict(_parse_bias(text) for text in value)
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _parse_bias(text: str) -> tuple[int, float]:
+    token_id, _, bias = text.partition("=")
+    try:
+        return int(token_id), float(bias)
+    except ValueError:
+        raise ValueError(f"--logit-bias {text!r} is not ID=BIAS, a token id and a number") from None

