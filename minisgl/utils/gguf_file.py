@@ -1,8 +1,8 @@
 """GGUF files: metadata, tensor table, and tensors dequantised one at a time from the mapped file.
 
-The header is read here, since the `gguf` package takes seconds over a vocabulary of 49,152 tokens (this takes a tenth
-of one); the package knows the block formats and dequantises. Everything is checked against the file's length when it
-is opened, so that a cut-off file is refused before any weight is read.
+The header is read here, since the `gguf` package takes seconds over a vocabulary of 49,152 tokens and this takes a
+tenth of one; the package knows the block formats and dequantises. Everything is checked against the file's length when
+it is opened, so that a cut-off file is refused before any weight is read.
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
@@ -20,24 +20,15 @@ import torch
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
+from minisgl.utils.byte_cursor import ByteCursor
+
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _STRING, _ARRAY = 8, 9
-_NUMBERS = {
-    0: "<u1",
-    1: "<i1",
-    2: "<u2",
-    3: "<i2",
-    4: "<u4",
-    5: "<i4",
-    6: "<f4",
-    7: "?",
-    10: "<u8",
-    11: "<i8",
-    12: "<f8",
-}
+_NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
+_TYPE_NAMES = {int(kind): str(kind.name) for kind in GGMLQuantizationType}
 _FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_TYPES = (*_FLOATS, "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
+_SUPPORTED = (*_FLOATS, "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,58 +45,6 @@ class TensorInfo:
     num_bytes: int
 
 
-class _Cursor:
-    """Reads values one after the other. `what` names the part being read, for the error when the bytes end."""
-
-    def __init__(self, data: mmap.mmap, path: Path) -> None:
-        self.data, self.path = data, path
-        self.pos = 0
-        self.what = "the header"
-
-    def error(self, problem: str) -> ValueError:
-        return ValueError(f"{self.path}: {problem} in {self.what}")
-
-    def take(self, num_bytes: int) -> bytes:
-        left = len(self.data) - self.pos
-        if num_bytes > left:
-            raise self.error(f"the file is cut off: {num_bytes} bytes wanted at {self.pos}, {left} left,")
-        self.pos += num_bytes
-        return self.data[self.pos - num_bytes : self.pos]
-
-    def numbers(self, dtype: str, count: int) -> list[Any]:
-        taken = self.take(count * np.dtype(dtype).itemsize)
-        values: list[Any] = np.frombuffer(taken, dtype).tolist()
-        return values
-
-    def uint(self, num_bytes: int) -> int:
-        return int.from_bytes(self.take(num_bytes), "little")
-
-    def string(self) -> str:
-        text = self.take(self.uint(8))
-        try:
-            return text.decode()
-        except UnicodeDecodeError:
-            raise self.error(f"bytes that are no UTF-8: {text[:40]!r}") from None
-
-    def array(self) -> list[Any]:
-        kind, count = self.uint(4), self.uint(8)
-        if kind == _STRING:
-            return [self.string() for _ in range(count)]
-        if kind in _NUMBERS:
-            return self.numbers(_NUMBERS[kind], count)
-        raise self.error(f"array of unknown value type {kind}")
-
-    def value(self) -> Any:
-        kind = self.uint(4)
-        if kind == _STRING:
-            return self.string()
-        if kind == _ARRAY:
-            return self.array()
-        if kind in _NUMBERS:
-            return self.numbers(_NUMBERS[kind], 1)[0]
-        raise self.error(f"unknown value type {kind}")
-
-
 class GGUFFile:
     """One GGUF file, mapped into memory.
 
@@ -117,7 +56,7 @@ class GGUFFile:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self._data = _map(self.path)
-        cursor = _Cursor(self._data, self.path)
+        cursor = ByteCursor(self._data, self.path)
         num_tensors, num_keys = _read_header(cursor)
         self.metadata = _read_metadata(cursor, num_keys)
         self.tensors = _read_table(cursor, num_tensors, self.metadata.get("general.alignment", 32))
@@ -148,64 +87,85 @@ def _map(path: Path) -> mmap.mmap:
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
 
 
-def _read_header(cursor: _Cursor) -> tuple[int, int]:
+def _read_header(cursor: ByteCursor) -> tuple[int, int]:
+    """Number of tensors, number of metadata keys."""
     cursor.take(len(_MAGIC))
     version = cursor.uint(4)
     if version and version % 65536 == 0:
-        raise ValueError(f"{cursor.path}: a big-endian GGUF file is not supported")
+        raise cursor.error("big-endian files are not supported")
     if version not in _VERSIONS:
-        raise ValueError(f"{cursor.path}: GGUF version {version} is not supported, only {_VERSIONS}")
+        raise cursor.error(f"GGUF version {version} is not supported, only {_VERSIONS}")
     return cursor.uint(8), cursor.uint(8)
 
 
-def _read_metadata(cursor: _Cursor, num_keys: int) -> dict[str, Any]:
+def _read_metadata(cursor: ByteCursor, num_keys: int) -> dict[str, Any]:
     metadata: dict[str, Any] = {}
     for index in range(num_keys):
         cursor.what = f"metadata key {index} of {num_keys}"
         key = cursor.string()
         cursor.what = f"metadata key {key!r}"
         if key in metadata:
-            raise cursor.error("second value")
-        metadata[key] = cursor.value()
+            raise cursor.error("given twice")
+        metadata[key] = _read_value(cursor)
     return metadata
 
 
-def _read_table(cursor: _Cursor, num_tensors: int, alignment: Any) -> dict[str, TensorInfo]:
+def _read_value(cursor: ByteCursor) -> Any:
+    kind = cursor.uint(4)
+    if kind != _ARRAY:
+        return _read_values(cursor, kind, 1)[0]
+    kind, count = cursor.uint(4), cursor.uint(8)
+    return _read_values(cursor, kind, count)
+
+
+def _read_values(cursor: ByteCursor, kind: int, count: int) -> list[Any]:
+    if kind == _STRING:
+        return [cursor.string() for _ in range(count)]
+    if kind not in _NUMBERS:
+        raise cursor.error(f"unknown type of value {kind}")
+    return cursor.numbers(_NUMBERS[kind], count)
+
+
+def _read_table(cursor: ByteCursor, num_tensors: int, alignment: Any) -> dict[str, TensorInfo]:
     """The table of tensors; their data begins after it, at the next multiple of `alignment`."""
-    if not isinstance(alignment, int) or alignment <= 0:
-        raise ValueError(f"{cursor.path}: general.alignment={alignment!r} is not a positive number of bytes")
+    if not isinstance(alignment, int) or alignment <= 0 or alignment % 8:
+        raise ValueError(f"{cursor.path}: general.alignment={alignment!r} is not a positive multiple of 8")
     entries: dict[str, tuple[tuple[int, ...], str, int]] = {}
     for index in range(num_tensors):
-        cursor.what = f"entry {index} of {num_tensors} of the tensor table"
+        cursor.what = f"tensor {index} of {num_tensors}"
         name = cursor.string()
         cursor.what = f"tensor {name!r}"
         if name in entries:
-            raise cursor.error("second entry")
-        entries[name] = _read_entry(cursor)
+            raise cursor.error("given twice")
+        entries[name] = _read_entry(cursor, alignment)
     start = -(-cursor.pos // alignment) * alignment
-    return {name: _place(cursor, name, start, *entry) for name, entry in entries.items()}
+    return {name: _locate(cursor, name, start, *entry) for name, entry in entries.items()}
 
 
-def _read_entry(cursor: _Cursor) -> tuple[tuple[int, ...], str, int]:
+def _read_entry(cursor: ByteCursor, alignment: int) -> tuple[tuple[int, ...], str, int]:
     """Shape, type and offset (from the start of the data) of one tensor."""
     num_dims = cursor.uint(4)
     if not 1 <= num_dims <= 4:
-        raise cursor.error(f"{num_dims} dimensions, not 1 to 4,")
+        raise cursor.error(f"{num_dims} dimensions, not 1 to 4")
     shape = tuple(reversed(cursor.numbers("<u8", num_dims)))
-    number = cursor.uint(4)
-    type_name = next((kind.name for kind in GGMLQuantizationType if kind == number), f"number {number}")
-    if type_name not in _TYPES:
-        raise cursor.error(f"type {type_name} is not supported (only {', '.join(_TYPES)})")
-    return shape, type_name, cursor.uint(8)
+    if 0 in shape:
+        raise cursor.error(f"shape {shape} holds nothing")
+    number, offset = cursor.uint(4), cursor.uint(8)
+    type_name = _TYPE_NAMES.get(number, f"number {number}")
+    if type_name not in _SUPPORTED:
+        raise cursor.error(f"type {type_name} is not supported, only {', '.join(_SUPPORTED)}")
+    if offset % alignment:
+        raise cursor.error(f"offset {offset} is not a multiple of general.alignment={alignment}")
+    return shape, type_name, offset
 
 
-def _place(cursor: _Cursor, name: str, start: int, shape: tuple[int, ...], type_name: str, offset: int) -> TensorInfo:
+def _locate(
+    cursor: ByteCursor, name: str, start: int, shape: tuple[int, ...], type_name: str, offset: int
+) -> TensorInfo:
     cursor.what = f"tensor {name!r}"
     block_len, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[type_name]]
     if shape[-1] % block_len:
-        raise cursor.error(f"a row of {shape[-1]} is not a multiple of the {type_name} block of {block_len}")
+        raise cursor.error(f"rows of {shape[-1]} are not whole {type_name} blocks of {block_len}")
     num_bytes = math.prod(shape) // block_len * block_bytes
-    cursor.pos = start + offset
-    if start + offset + num_bytes > len(cursor.data):
-        raise cursor.error(f"the file is cut off: {num_bytes} bytes wanted at {start + offset}, of {len(cursor.data)},")
+    cursor.check_holds(start + offset, num_bytes)
     return TensorInfo(name, shape, type_name, start + offset, num_bytes)
