@@ -1,0 +1,86 @@
+"""Where a model comes from: a folder as Hugging Face lays it out, or one GGUF file. Both give the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import torch
+
+from minisgl.models.gguf_checkpoint import GGUFCheckpoint
+from minisgl.models.hf_checkpoint import HFCheckpoint
+
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt")
+
+
+class Checkpoint(Protocol):
+    """Configuration, end tokens and weights of one model, in Hugging Face's names."""
+
+    path: Path
+    kind: Literal["safetensors", "gguf"]
+
+    @property
+    def num_weights(self) -> int:
+        """How many tensors `iter_weights` gives."""
+        ...
+
+    def hf_config(self) -> dict[str, Any]:
+        """The content of config.json, or what it would be."""
+        ...
+
+    def generation_config(self) -> dict[str, Any]:
+        """The content of generation_config.json, {} if there is none."""
+        ...
+
+    def end_token_ids(self) -> frozenset[int]:
+        """Every token id that ends a text, by any of the checkpoint's files."""
+        ...
+
+    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Name and values of one tensor after the other, on the CPU. Keeps none of them: drop one to free it.
+
+        They may be views of the mapped file, and must not be written to. Raises ValueError naming file and tensor.
+        """
+        ...
+
+
+def open_checkpoint(path: Path, need_weights: bool = True) -> Checkpoint:
+    """The checkpoint at `path`: a folder with config.json and safetensors, a .gguf file, or a folder with one.
+
+    need_weights: False takes a folder with nothing but config.json, too. Reads headers only. Raises ValueError that
+    says what was found where neither is, or when the weights are pickled, quantised, incomplete or cut off.
+    """
+    path = Path(path)
+    if path.is_file():
+        return _open_file(path)
+    if not path.is_dir():
+        raise ValueError(f"{path} is neither a folder nor a file")
+    gguf_files = sorted(path.glob("*.gguf"))
+    if any(path.glob("*.safetensors")) or not gguf_files:
+        return _open_folder(path, need_weights)
+    if len(gguf_files) > 1:
+        raise ValueError(f"{path} holds several GGUF files, name one: {_names(gguf_files)}")
+    return GGUFCheckpoint(gguf_files[0])
+
+
+def _open_file(path: Path) -> Checkpoint:
+    if path.suffix != ".gguf":
+        raise ValueError(f"{path} is a file, but no .gguf file; name the folder of a model in safetensors")
+    return GGUFCheckpoint(path)
+
+
+def _open_folder(path: Path, need_weights: bool) -> Checkpoint:
+    files = sorted(file for file in path.iterdir() if file.is_file())
+    if not (path / "config.json").is_file():
+        raise ValueError(f"{path} holds no config.json and no .gguf file, but {_names(files)}")
+    if need_weights and not any(file.name.endswith((".safetensors", ".safetensors.index.json")) for file in files):
+        pickled = [file for file in files if file.suffix in _PICKLED]
+        reason = f"only pickled ones, which are not read: {_names(pickled)}" if pickled else f"but {_names(files)}"
+        raise ValueError(f"{path} holds no weights in safetensors, {reason}")
+    return HFCheckpoint(path, need_weights)
+
+
+def _names(files: list[Path], limit: int = 10) -> str:
+    names = ", ".join(file.name for file in files[:limit]) or "nothing"
+    return names + f" and {len(files) - limit} more" * (len(files) > limit)

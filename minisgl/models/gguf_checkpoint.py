@@ -1,0 +1,80 @@
+"""A model in one GGUF file, shown in Hugging Face's names and order of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from minisgl.models.gguf_config import hf_config
+from minisgl.models.gguf_names import hf_name
+from minisgl.utils.gguf_file import GGUFFile
+
+_END_TOKENS = ("eos", "eot", "eom")  # of the text, of the turn, of the message
+
+
+class GGUFCheckpoint:
+    """The file `path`; see `Checkpoint`. Tensors that the file quantises come as float32.
+
+    Raises ValueError naming the file for all that `GGUFFile` and `hf_config` refuse, for a tensor with an unknown
+    name, and for one part of a split file.
+    """
+
+    kind: Literal["gguf"] = "gguf"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = GGUFFile(path)
+        if (num_parts := self.file.metadata.get("split.count", 1)) > 1:
+            raise ValueError(f"{path} is one of the {num_parts} parts of a split model, which have to be merged first")
+        self._names = {name: _known_name(self.file, name) for name in self.file.tensors}
+        self._config = hf_config(self.file)
+
+    @property
+    def num_weights(self) -> int:
+        return len(self._names)
+
+    def hf_config(self) -> dict[str, Any]:
+        return self._config
+
+    def generation_config(self) -> dict[str, Any]:
+        return {}
+
+    def end_token_ids(self) -> frozenset[int]:
+        keys = (f"tokenizer.ggml.{token}_token_id" for token in _END_TOKENS)
+        return frozenset(self.file.metadata[key] for key in keys if key in self.file.metadata)
+
+    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, name_in_hf in self._names.items():
+            yield name_in_hf, self._read(name)
+
+    def _read(self, name: str) -> torch.Tensor:
+        tensor = self.file.read(name)
+        heads = self._permuted_heads(name)
+        return unpermute(tensor, heads) if heads else tensor
+
+    def _permuted_heads(self, name: str) -> int:
+        """Number of heads whose rows llama.cpp's converter re-ordered, 0 for none: it does so for Llama only."""
+        part = name.split(".")[-2]
+        if self._config["model_type"] != "llama" or part not in ("attn_q", "attn_k"):
+            return 0
+        heads: int = self._config["num_attention_heads" if part == "attn_q" else "num_key_value_heads"]
+        return heads
+
+
+def unpermute(tensor: torch.Tensor, num_heads: int) -> torch.Tensor:
+    """Rows of q or k, [H * D, ...], back from pairs (0, D/2), (1, D/2 + 1) .. to halves 0 .. D/2 - 1, D/2 .. D - 1.
+
+    llama.cpp rotates neighbouring rows of a head, Hugging Face the two halves.
+    """
+    pairs = tensor.view(num_heads, tensor.shape[0] // num_heads // 2, 2, *tensor.shape[1:])
+    return pairs.transpose(1, 2).reshape(tensor.shape)
+
+
+def _known_name(file: GGUFFile, name: str) -> str:
+    known = hf_name(name)
+    if known is None:
+        raise ValueError(f"{file.path}: tensor {name!r} belongs to no model that is supported")
+    return known

@@ -1,0 +1,98 @@
+"""The config.json that a GGUF file would have, from its metadata.
+
+Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; defaults as llama.cpp takes them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minisgl.utils.gguf_file import GGUFFile
+
+_ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+_TOKENS = {"bos_token_id": "tokenizer.ggml.bos_token_id", "eos_token_id": "tokenizer.ggml.eos_token_id"}
+
+
+def hf_config(file: GGUFFile) -> dict[str, Any]:
+    """As transformers 5 writes it (`rope_parameters`). Raises ValueError naming the file and what is unknown in it."""
+    meta = _Metadata(file)
+    config = {
+        "architectures": [_ARCHITECTURES[meta.architecture]],
+        "model_type": meta.architecture,
+        "hidden_act": "silu",
+        "hidden_size": meta.number("embedding_length"),
+        "num_hidden_layers": meta.number("block_count"),
+        "intermediate_size": meta.number("feed_forward_length"),
+        "max_position_embeddings": meta.number("context_length"),
+        "rms_norm_eps": meta.number("attention.layer_norm_rms_epsilon"),
+        "vocab_size": _vocab_size(file),
+        "tie_word_embeddings": "output.weight" not in file.tensors,
+        **_heads(meta),
+        **_biases(meta),
+    }
+    config["rope_parameters"] = _rope(meta, config["head_dim"])
+    return config | {name: file.metadata[key] for name, key in _TOKENS.items() if key in file.metadata}
+
+
+class _Metadata:
+    """Metadata of one architecture: `number("block_count")` is the value of "llama.block_count"."""
+
+    def __init__(self, file: GGUFFile) -> None:
+        self.file = file
+        self.architecture = file.metadata.get("general.architecture")
+        if self.architecture not in _ARCHITECTURES:
+            known = ", ".join(_ARCHITECTURES)
+            raise ValueError(f"{file.path}: architecture {self.architecture!r} is not supported, only {known}")
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.file.metadata.get(f"{self.architecture}.{key}", default)
+
+    def number(self, key: str, default: float | None = None) -> Any:
+        """One number. A list gives a value for each layer, and is one number if they are all the same."""
+        value = self.get(key, default)
+        if isinstance(value, list) and len(set(value)) == 1:
+            value = value[0]
+        if not isinstance(value, int | float):
+            raise self.error(key, f"is {value!r}, not a number")
+        return value
+
+    def error(self, key: str, problem: str) -> ValueError:
+        return ValueError(f"{self.file.path}: {self.architecture}.{key} {problem}")
+
+
+def _vocab_size(file: GGUFFile) -> int:
+    """Rows of the embedding: the metadata need not give a size, and the vocabulary may be shorter."""
+    if "token_embd.weight" not in file.tensors:
+        raise ValueError(f"{file.path} has no tensor 'token_embd.weight'")
+    return file.tensors["token_embd.weight"].shape[0]
+
+
+def _heads(meta: _Metadata) -> dict[str, int]:
+    num_heads = meta.number("attention.head_count")
+    head_dim = meta.number("attention.key_length", meta.number("embedding_length") // num_heads)
+    if meta.number("attention.value_length", head_dim) != head_dim:
+        raise meta.error("attention.value_length", f"differs from the length of keys, {head_dim}")
+    return {
+        "num_attention_heads": num_heads,
+        "num_key_value_heads": meta.number("attention.head_count_kv", num_heads),
+        "head_dim": head_dim,
+    }
+
+
+def _biases(meta: _Metadata) -> dict[str, bool]:
+    """Qwen2 always has biases of q, k and v, and Hugging Face has no field for them."""
+    if meta.architecture == "qwen2":
+        return {}
+    tensors = meta.file.tensors
+    return {"attention_bias": "blk.0.attn_q.bias" in tensors, "mlp_bias": "blk.0.ffn_up.bias" in tensors}
+
+
+def _rope(meta: _Metadata, head_dim: int) -> dict[str, Any]:
+    if meta.number("rope.dimension_count", head_dim) != head_dim:
+        raise meta.error("rope.dimension_count", f"rotates a part of head_dim={head_dim}, which is not supported")
+    rope = {"rope_theta": meta.number("rope.freq_base", 10000.0), "rope_type": "default"}
+    kind = meta.get("rope.scaling.type", "linear")
+    factor = meta.number("rope.scaling.factor", meta.number("rope.scale_linear", 1.0))
+    if kind == "none" or (kind == "linear" and factor in (0, 1)):
+        return rope
+    return rope | {"rope_type": kind, "factor": factor}

@@ -1,0 +1,38 @@
+"""What GGUF calls the tensors of a Llama-like model, and what Hugging Face calls them."""
+
+from __future__ import annotations
+
+import re
+
+_OUTER = {
+    "token_embd.weight": "model.embed_tokens.weight",
+    "output_norm.weight": "model.norm.weight",
+    "output.weight": "lm_head.weight",
+    "rope_freqs.weight": "rope_freqs.weight",
+}
+_BLOCK = {
+    "attn_norm": "input_layernorm",
+    "attn_q": "self_attn.q_proj",
+    "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj",
+    "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm",
+    "attn_k_norm": "self_attn.k_norm",
+    "ffn_norm": "post_attention_layernorm",
+    "ffn_gate": "mlp.gate_proj",
+    "ffn_up": "mlp.up_proj",
+    "ffn_down": "mlp.down_proj",
+}
+_BLOCK_NAME = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
+
+
+def hf_name(name: str) -> str | None:
+    """Hugging Face's name of the tensor `name`, None if it belongs to no model that we know.
+
+    "rope_freqs.weight" keeps its name: it divides the frequencies of the rotary embedding, and Hugging Face has
+    no such tensor.
+    """
+    match = _BLOCK_NAME.fullmatch(name)
+    if match is None or match[2] not in _BLOCK:
+        return _OUTER.get(name)
+    return f"model.layers.{match[1]}.{_BLOCK[match[2]]}.{match[3]}"
