@@ -18,7 +18,9 @@ class Checkpoint(Protocol):
     """Configuration, end tokens and weights of one model, in Hugging Face's names."""
 
     path: Path
-    kind: Literal["safetensors", "gguf"]
+
+    @property
+    def kind(self) -> Literal["safetensors", "gguf"]: ...
 
     @property
     def num_weights(self) -> int:

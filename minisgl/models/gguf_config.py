@@ -39,7 +39,7 @@ class _Metadata:
 
     def __init__(self, file: GGUFFile) -> None:
         self.file = file
-        self.architecture = file.metadata.get("general.architecture")
+        self.architecture = str(file.metadata.get("general.architecture"))
         if self.architecture not in _ARCHITECTURES:
             known = ", ".join(_ARCHITECTURES)
             raise ValueError(f"{file.path}: architecture {self.architecture!r} is not supported, only {known}")

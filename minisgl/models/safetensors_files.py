@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,12 +53,12 @@ def _find_single(folder: Path) -> Path:
     return files[0]
 
 
-def _read_index(index: Path) -> dict[Path, set[str] | None]:
+def _read_index(index: Path) -> Mapping[Path, set[str] | None]:
     """Shards, in the order of their names, and the tensors that each must hold."""
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
         raise ValueError(f"{index} has no weight_map from tensors to files")
-    shards: dict[Path, set[str] | None] = {index.parent / shard: set() for shard in sorted(set(weight_map.values()))}
+    shards: dict[Path, set[str]] = {index.parent / shard: set() for shard in sorted(set(weight_map.values()))}
     for name, shard in weight_map.items():
         shards[index.parent / shard].add(name)
     return shards
