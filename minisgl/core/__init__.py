@@ -2,6 +2,7 @@
 
 from minisgl.core.batch import Batch, BatchOutput, BatchResult, Forward, ForwardInput, PageTableUpdate, Req, TokenLogprobs
 from minisgl.core.context import Context, KVPool, get_global_ctx, reset_global_ctx, set_global_ctx
+from minisgl.core.limits import Limits
 from minisgl.core.sampling_params import SamplingParams
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Forward",
     "ForwardInput",
     "KVPool",
+    "Limits",
     "PageTableUpdate",
     "Req",
     "SamplingParams",

@@ -24,9 +24,9 @@ class Req:
         0 ........... cached_len ........... device_len ........... max_device_len
         |  KV in the pool  |  extend: this batch  |  not generated yet  |
 
-    input_ids: [N] int32 on the host, every token known when the batch was planned, from position 0. N is device_len,
-    or device_len - 1 when the last token is still on the device: then `prev_row` names the row of the previous
-    batch's output that holds it (overlap scheduling), else `prev_row` is -1.
+    input_ids: [N] int32 on the host, every token known when the batch was planned, from position 0. N is device_len
+    (more for a chunk that stops inside the prompt), or device_len - 1 when the last token is still on the device:
+    then `prev_row` names the row of the previous batch's output that holds it (overlap), else `prev_row` is -1.
     end_token_ids: tokens that end this text; masked while fewer than min_tokens were generated.
     seed: the request's own stream of random numbers; drawn by (seed, num_generated), so batch mates do not matter.
     """
@@ -47,7 +47,7 @@ class Req:
         assert 0 <= self.cached_len < self.device_len <= self.max_device_len, (
             f"uid={self.uid}: cached_len={self.cached_len} device_len={self.device_len} max={self.max_device_len}"
         )
-        assert len(self.input_ids) == self.device_len - (self.prev_row >= 0)
+        assert len(self.input_ids) >= self.device_len - (self.prev_row >= 0)
 
     @property
     def extend_len(self) -> int:

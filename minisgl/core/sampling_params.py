@@ -5,18 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+MAX_LOGPROBS = 20
+MAX_CHOICES = 128
+MAX_STOP_STRINGS = 64
+MAX_STOP_LENGTH = 1024  # characters; every streamed text holds back up to so many
 
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """How to choose tokens and when to stop. Frozen: one object may be shared by many requests.
 
-    temperature: 0 takes the arg-max of the raw logits. top_k: 0 or -1 is off. top_p, min_p: see `engine.sampler`.
+    temperature: 0 takes the arg-max of the raw logits. top_k: 0 or -1 is off. top_p, min_p: see `engine.filters`.
     seed: None draws a fresh one for each request. max_tokens: at most this many; 0 only with prompt_logprobs.
     min_tokens: end tokens and stop_token_ids are masked, stop strings not looked for, before this many.
     stop: the text ends before the earliest of these. stop_token_ids: end the text like an end token, and hold
     under ignore_eos too. logprobs: report the chosen token and this many best ones (0: the chosen one only).
     prompt_logprobs: the same for prompt tokens. n: independent texts for one prompt.
+
+    Raises ValueError naming the field, its value and what is allowed. Values are kept as plain Python ones: sequences
+    as tuples, NumPy numbers as int and float, logit_bias as a dict of its own (such an object has no hash).
     """
 
     temperature: float = 0.0
@@ -36,3 +47,128 @@ class SamplingParams:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     n: int = 1
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _FLOAT_RANGES.items():
+            self._set(name, _float(name, getattr(self, name), low, high))
+        for name, (int_low, int_high) in _INT_RANGES.items():
+            self._set(name, _int(name, getattr(self, name), int_low, int_high))
+        for name, (int_low, int_high) in _OPTIONAL_INT_RANGES.items():
+            if getattr(self, name) is not None:
+                self._set(name, _int(name, getattr(self, name), int_low, int_high))
+        self._set("stop", _stop_strings(self.stop))
+        self._set("stop_token_ids", _token_ids(self.stop_token_ids))
+        self._set("logit_bias", _logit_bias(self.logit_bias))
+        self._check_flags_and_pairs()
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_flags_and_pairs(self) -> None:
+        if not isinstance(self.ignore_eos, bool):
+            raise ValueError(f"ignore_eos={self.ignore_eos!r} is not a bool")
+        if self.repetition_penalty == 0:
+            raise ValueError("repetition_penalty=0.0 is not above 0")
+        if self.max_tokens == 0 and self.prompt_logprobs is None:
+            raise ValueError("max_tokens=0 asks for nothing; it is allowed only with prompt_logprobs")
+        if self.min_tokens > self.max_tokens:
+            raise ValueError(f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}")
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the best token is taken: then top_k, top_p, min_p and seed have no effect."""
+        return self.temperature == 0
+
+    @property
+    def has_filters(self) -> bool:
+        """Whether any of top_k, top_p and min_p is on."""
+        return self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+
+    @property
+    def stop_strings(self) -> tuple[str, ...]:
+        """`stop`, always as a tuple."""
+        return tuple(self.stop)
+
+    def validate_vocab(self, vocab_size: int) -> None:
+        """Raise ValueError if a stop_token_ids or logit_bias token is not below `vocab_size`."""
+        for name, token_ids in (("stop_token_ids", self.stop_token_ids), ("logit_bias", self.logit_bias or ())):
+            for token_id in token_ids:
+                if token_id >= vocab_size:
+                    raise ValueError(f"{name} names token {token_id}, but the vocabulary has {vocab_size} tokens")
+
+
+_FLOAT_RANGES = {
+    "temperature": (0.0, math.inf),
+    "top_p": (0.0, 1.0),
+    "min_p": (0.0, 1.0),
+    "repetition_penalty": (0.0, math.inf),
+    "presence_penalty": (-2.0, 2.0),
+    "frequency_penalty": (-2.0, 2.0),
+}
+_INT_RANGES: dict[str, tuple[int, int | None]] = {
+    "top_k": (-1, None),
+    "max_tokens": (0, None),
+    "min_tokens": (0, None),
+    "n": (1, MAX_CHOICES),
+}
+_OPTIONAL_INT_RANGES = {
+    "seed": (INT64_MIN, INT64_MAX),
+    "logprobs": (0, MAX_LOGPROBS),
+    "prompt_logprobs": (0, MAX_LOGPROBS),
+}
+
+
+def _float(name: str, value: Any, low: float, high: float) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise ValueError(f"{name}={value!r} is not a number")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not (math.isfinite(number) and low <= number <= high):
+        allowed = f"in [{low:g}, {high:g}]" if math.isfinite(high) else f"a finite number of at least {low:g}"
+        raise ValueError(f"{name}={value!r} is not {allowed}")
+    return number
+
+
+def _int(name: str, value: Any, low: int, high: int | None) -> int:
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise ValueError(f"{name}={value!r} is not an integer")
+    number = int(value)
+    if number < low or (high is not None and number > high):
+        allowed = f"at least {low}" if high is None else f"in [{low}, {high}]"
+        raise ValueError(f"{name}={number} is not {allowed}")
+    return number
+
+
+def _stop_strings(value: Any) -> tuple[str, ...]:
+    strings = (value,) if isinstance(value, str) else _items("stop", value)
+    if len(strings) > MAX_STOP_STRINGS:
+        raise ValueError(f"stop has {len(strings)} strings; at most {MAX_STOP_STRINGS} are allowed")
+    for string in strings:
+        if not isinstance(string, str) or not string:
+            raise ValueError(f"stop holds {string!r}; only non-empty strings are allowed")
+        if len(string) > MAX_STOP_LENGTH:
+            raise ValueError(f"stop holds a string of {len(string)} characters; at most {MAX_STOP_LENGTH} are allowed")
+    return strings
+
+
+def _token_ids(value: Any) -> tuple[int, ...]:
+    return tuple(_int("stop_token_ids", token_id, 0, None) for token_id in _items("stop_token_ids", value))
+
+
+def _items(name: str, value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"{name}={value!r} is not a list or tuple")
+    return tuple(value)
+
+
+def _logit_bias(value: Any) -> dict[int, float] | None:
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise ValueError(f"logit_bias={value!r} is not a mapping from token id to bias")
+    return {
+        _int("logit_bias token", token_id, 0, None): _float(f"logit_bias[{token_id}]", bias, -100.0, 100.0)
+        for token_id, bias in value.items()
+    }

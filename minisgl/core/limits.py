@@ -1,0 +1,49 @@
+"""What a request may ask for at most, checked before anything is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from minisgl.core.batch import Int32Array
+from minisgl.core.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True)
+class Limits:
+    """max_seq_len: the context, prompt and generated tokens together. pool_len: tokens that the KV pool holds."""
+
+    vocab_size: int
+    max_seq_len: int
+    pool_len: int
+
+    def check(self, input_ids: Int32Array, params: SamplingParams) -> None:
+        """Raise ValueError, with names and numbers, when this request can never run."""
+        self._check_ids(input_ids)
+        self._check_len(len(input_ids), min(params.max_tokens, 1))
+        params.validate_vocab(self.vocab_size)
+
+    def max_device_len(self, prompt_len: int, params: SamplingParams) -> int:
+        """Tokens that the request may grow to: what does not fit the context or the pool is cut, never refused.
+
+        The last generated token needs no slot, so a pool of N slots holds a text of N + 1 tokens.
+        """
+        return min(prompt_len + params.max_tokens, self.max_seq_len, self.pool_len + 1)
+
+    def _check_ids(self, input_ids: Int32Array) -> None:
+        if len(input_ids) == 0:
+            raise ValueError("empty prompt: at least one token is needed")
+        low, high = int(np.min(input_ids)), int(np.max(input_ids))
+        if low < 0 or high >= self.vocab_size:
+            bad = low if low < 0 else high
+            raise ValueError(f"token id {bad} is outside the vocabulary of {self.vocab_size} tokens")
+
+    def _check_len(self, prompt_len: int, min_new: int) -> None:
+        if prompt_len + min_new > self.max_seq_len:
+            raise ValueError(
+                f"the prompt has {prompt_len} tokens, but the context length is {self.max_seq_len} tokens"
+                f" and the answer needs at least {min_new}"
+            )
+        if prompt_len > self.pool_len:
+            raise ValueError(f"the prompt has {prompt_len} tokens, but the KV pool holds only {self.pool_len}")

@@ -1,0 +1,165 @@
+"""The device side: weights, KV pool, page table and sampler. One call, `forward`, runs one batch.
+
+Shape letters: T tokens in the batch, B requests, N rows that sample, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from minisgl.attention import create_attention_backend
+from minisgl.core import Batch, BatchOutput, Context, ForwardInput, PageTableUpdate, Req, TokenLogprobs
+from minisgl.engine.config import EngineSpec
+from minisgl.engine.memory import available_bytes, num_pages_for
+from minisgl.engine.output import DeviceOutput, FailedOutput
+from minisgl.engine.sampler import Sampler, prompt_logprobs
+from minisgl.kvcache import MHAKVCache
+from minisgl.models import Checkpoint, ModelConfig, load_model
+from minisgl.utils.hardware import find_hardware
+from minisgl.utils.logging import get_logger
+from minisgl.utils.math import div_ceil
+
+logger = get_logger(__name__)
+LOGITS_BLOCK = 256  # prompt positions whose logits exist at once
+
+
+class Engine:
+    """Owns every device tensor. Knows nothing of queues: it computes the batches that it is given, in order."""
+
+    def __init__(self, spec: EngineSpec, model_config: ModelConfig, checkpoint: Checkpoint) -> None:
+        self.spec = spec
+        self.device = spec.device
+        self.vocab_size = model_config.vocab_size
+        self.model = load_model(
+            checkpoint, model_config, dtype=spec.dtype, device=spec.device, load_format=spec.load_format
+        )
+        self.kv_pool = self._make_kv_pool(model_config)
+        row_len = div_ceil(spec.max_seq_len, spec.page_size)
+        self.page_table = torch.zeros(spec.max_running_req, row_len, dtype=torch.int32, device=self.device)
+        backend = create_attention_backend(
+            spec.attention_backend,
+            kv_pool=self.kv_pool,
+            page_table=self.page_table,
+            page_size=spec.page_size,
+            num_qo_heads=model_config.num_qo_heads,
+            num_kv_heads=model_config.num_kv_heads,
+            head_dim=model_config.head_dim,
+        )
+        self.ctx = Context(page_size=spec.page_size, attn_backend=backend)
+        self.sampler = Sampler(self.vocab_size, self.device)
+
+    @property
+    def num_pages(self) -> int:
+        return self.kv_pool.num_pages
+
+    @torch.inference_mode()
+    def forward(self, forward_input: ForwardInput) -> BatchOutput:
+        """Run one batch; its tokens may still be on the device when this returns.
+
+        Out of memory fails the requests of this batch, nothing else.
+        """
+        try:
+            return self._forward(forward_input.batch, forward_input.previous)
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            logger.error("batch of %d tokens ran out of memory: %s", forward_input.batch.num_tokens, error)
+            return FailedOutput(len(forward_input.batch.reqs), "out of memory while computing this batch")
+
+    def _forward(self, batch: Batch, previous: BatchOutput | None) -> BatchOutput:
+        self._apply(batch.page_table_update)
+        prev_tokens = self._previous_tokens(batch.reqs, previous)
+        input_ids, positions = self._inputs(batch, prev_tokens)
+        ctx = replace(self.ctx, attn_metadata=self.ctx.attn_backend.plan(batch))
+        hidden = self.model(input_ids, positions, ctx)
+        return self._sample(batch, hidden, prev_tokens)
+
+    def _apply(self, update: PageTableUpdate) -> None:
+        if len(update.rows):
+            rows, cols, pages = torch.from_numpy(np.stack([update.rows, update.cols, update.pages])).to(self.device)
+            self.page_table[rows.long(), cols.long()] = pages
+
+    def _previous_tokens(self, reqs: tuple[Req, ...], previous: BatchOutput | None) -> torch.Tensor | None:
+        """[B] int32: for rows with a `prev_row`, the token that is still on the device; None if no row has one."""
+        prev_rows = [req.prev_row for req in reqs]
+        if max(prev_rows) < 0:
+            return None
+        assert isinstance(previous, DeviceOutput | FailedOutput), "a row names a previous output that is not there"
+        index = torch.tensor([max(row, 0) for row in prev_rows], device=self.device)
+        return previous.next_tokens.to(self.device)[index]
+
+    def _inputs(self, batch: Batch, prev_tokens: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """input_ids and positions, each [T] int64."""
+        spans = [(req.cached_len, req.device_len) for req in batch.reqs]
+        positions = np.concatenate([np.arange(begin, end) for begin, end in spans])
+        known = [req.input_ids[begin:end] for req, (begin, end) in zip(batch.reqs, spans, strict=True)]
+        if prev_tokens is None:
+            ids = np.concatenate(known).astype(np.int64)
+            return torch.from_numpy(ids).to(self.device), torch.from_numpy(positions).to(self.device)
+        pad = np.zeros(1, np.int32)
+        ids = np.concatenate([np.concatenate([k, pad]) if r.prev_row >= 0 else k for k, r in zip(known, batch.reqs, strict=True)])
+        input_ids = torch.from_numpy(ids.astype(np.int64)).to(self.device)
+        last = self._last_tokens(batch)
+        on_device = torch.tensor([req.prev_row >= 0 for req in batch.reqs], device=self.device)
+        input_ids[last] = torch.where(on_device, prev_tokens.clamp_min(0).long(), input_ids[last])
+        return input_ids, torch.from_numpy(positions).to(self.device)
+
+    def _last_tokens(self, batch: Batch) -> torch.Tensor:
+        """[B] int64: where in T each request's last token lies."""
+        ends = np.cumsum([req.extend_len for req in batch.reqs]) - 1
+        return torch.from_numpy(ends).to(self.device)
+
+    def _sample(self, batch: Batch, hidden: torch.Tensor, prev_tokens: torch.Tensor | None) -> BatchOutput:
+        rows = [row for row, req in enumerate(batch.reqs) if req.samples]
+        prompt = self._prompt_logprobs(batch, hidden)
+        if not rows:
+            return DeviceOutput.from_samples(len(batch.reqs), rows, None, prompt)
+        index = torch.tensor(rows, device=self.device)
+        logits = self.model.compute_logits(hidden[self._last_tokens(batch)[index]])
+        prev = None if prev_tokens is None else prev_tokens[index]
+        samples = self.sampler.sample(logits, [batch.reqs[row] for row in rows], prev)
+        return DeviceOutput.from_samples(len(batch.reqs), rows, samples, prompt)
+
+    def _prompt_logprobs(self, batch: Batch, hidden: torch.Tensor) -> tuple[tuple[TokenLogprobs, ...], ...]:
+        """By row; empty when no row asks."""
+        if all(req.sampling_params.prompt_logprobs is None for req in batch.reqs):
+            return ()
+        begins = np.cumsum([0, *(req.extend_len for req in batch.reqs)])
+        return tuple(self._row_logprobs(req, hidden[b:e]) for req, b, e in zip(batch.reqs, begins, begins[1:], strict=False))
+
+    def _row_logprobs(self, req: Req, hidden: torch.Tensor) -> tuple[TokenLogprobs, ...]:
+        top = req.sampling_params.prompt_logprobs
+        if top is None or not req.is_prefill:
+            return ()
+        targets = torch.from_numpy(req.input_ids[req.cached_len + 1 : min(req.device_len + 1, req.prompt_len)])
+        found: list[TokenLogprobs] = []
+        for begin in range(0, len(targets), LOGITS_BLOCK):
+            block = targets[begin : begin + LOGITS_BLOCK]
+            logits = self.model.compute_logits(hidden[begin : begin + len(block)])
+            found.extend(prompt_logprobs(logits, block.to(self.device), top))
+        return tuple(found)
+
+    def _make_kv_pool(self, model: ModelConfig) -> MHAKVCache:
+        spec = self.spec
+        per_page = MHAKVCache.bytes_per_page(
+            num_kv_heads=model.num_kv_heads,
+            num_layers=model.num_layers,
+            head_dim=model.head_dim,
+            page_size=spec.page_size,
+            dtype=spec.dtype,
+        )
+        num_pages = spec.num_pages
+        if num_pages is None:
+            budget = int(available_bytes(spec.device, find_hardware()) * spec.memory_ratio)
+            num_pages = num_pages_for(budget, per_page, spec.page_size, 2 * spec.max_running_req * spec.max_seq_len)
+        logger.info("KV pool: %d pages of %d tokens, %.2f GiB", num_pages, spec.page_size, num_pages * per_page / 2**30)
+        return MHAKVCache(
+            num_kv_heads=model.num_kv_heads,
+            num_layers=model.num_layers,
+            head_dim=model.head_dim,
+            num_pages=num_pages,
+            page_size=spec.page_size,
+            dtype=spec.dtype,
+            device=spec.device,
+        )

@@ -1,0 +1,35 @@
+"""Equal prefixes that arrive together are computed once: who should wait for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from minisgl.core.batch import Int32Array
+from minisgl.scheduler.request import Request
+from minisgl.utils.math import align_down
+
+
+def common_prefix_len(a: Int32Array, b: Int32Array) -> int:
+    """How many leading tokens two prompts share."""
+    n = min(len(a), len(b))
+    differs = a[:n] != b[:n]
+    first = int(differs.argmax()) if n else 0
+    return first if n and differs[first] else n
+
+
+def find_leader(
+    request: Request, prefilling: Iterable[Request], matched_len: int, page_size: int
+) -> tuple[Request | None, int]:
+    """The request that is computing most of this one's prefix, if more than the `matched_len` tokens cached.
+
+    With it, how far it is worth waiting for: whole pages, at most all tokens but the last.
+    """
+    prompt = request.ids(request.prompt_len)[:-1]
+    leader, leader_len = None, matched_len
+    for other in prefilling:
+        shared = align_down(common_prefix_len(prompt, other.ids(other.prompt_len)), page_size)
+        if shared > leader_len and other.committed_len < shared:
+            leader, leader_len = other, shared
+    return leader, leader_len

@@ -1,0 +1,52 @@
+"""The host's page table: one row of page numbers per running request, and the cells that the engine must be told of."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from minisgl.core import PageTableUpdate
+from minisgl.core.batch import Int32Array
+
+_EMPTY = np.empty(0, dtype=np.int32)
+
+
+class PageTable:
+    """[num_rows, row_len] int32 page numbers. Cells past a request's pages are stale and never read."""
+
+    def __init__(self, num_rows: int, row_len: int) -> None:
+        self._table = np.zeros((num_rows, row_len), dtype=np.int32)
+        self._free_rows = list(range(num_rows - 1, -1, -1))
+        self._writes: list[tuple[int, int, Int32Array]] = []
+
+    @property
+    def num_free_rows(self) -> int:
+        return len(self._free_rows)
+
+    def take_row(self) -> int:
+        return self._free_rows.pop()
+
+    def give_row(self, table_idx: int) -> None:
+        self._free_rows.append(table_idx)
+
+    def row(self, table_idx: int) -> Int32Array:
+        """[row_len] page numbers, a view."""
+        return self._table[table_idx]
+
+    def write(self, table_idx: int, first_col: int, pages: Int32Array) -> None:
+        self._table[table_idx, first_col : first_col + len(pages)] = pages
+        self._writes.append((table_idx, first_col, pages))
+
+    def take_update(self) -> PageTableUpdate:
+        """Cells written since the last call. A cell written twice appears with its last value."""
+        if not self._writes:
+            return PageTableUpdate(_EMPTY, _EMPTY, _EMPTY)
+        rows = np.concatenate([np.full(len(pages), row, np.int32) for row, _, pages in self._writes])
+        cols = np.concatenate([np.arange(col, col + len(p), dtype=np.int32) for _, col, p in self._writes])
+        self._writes.clear()
+        return PageTableUpdate(rows, cols, self._table[rows, cols])
+
+    def check_integrity(self, live_rows: Collection[int]) -> None:
+        rows = sorted([*self._free_rows, *live_rows])
+        assert rows == list(range(len(self._table))), f"free and live rows {rows} are not the {len(self._table)} rows"

@@ -1,0 +1,162 @@
+"""One request as the scheduler sees it: its tokens, its progress, and where it is in its life."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+
+from minisgl.core import Req, SamplingParams, TokenLogprobs
+from minisgl.core.batch import Int32Array
+from minisgl.message import FinishReason, TokenReply
+from minisgl.scheduler.cache_manager import Allocation
+
+
+class RequestState(Enum):
+    """WAITING -> PREFILL -> DECODE -> FINISHED | ABORTED. Batches may still be in flight in the last two."""
+
+    WAITING = "waiting"
+    PREFILL = "prefill"
+    DECODE = "decode"
+    FINISHED = "finished"
+    ABORTED = "aborted"
+
+
+class Request:
+    """Mutable, owned by the scheduler.
+
+        0 ...... committed_len ...... device_len ...... num_ids (DECODE: at most one ahead of device_len)
+        |  KV computed  |  launched, in flight  |  known, not launched  |
+
+    Under overlap device_len may be num_ids: the token at that position is still on the device, in row `row` of the
+    batch launched last.
+    """
+
+    __slots__ = (
+        "_ids", "allocation", "blocked_epoch", "committed_len", "device_len", "end_token_ids", "leader",
+        "leader_len", "max_device_len", "num_ids", "num_inflight", "prompt_len", "prompt_logprobs", "replied",
+        "row", "sampling_params", "seed", "state", "storable", "uid",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        uid: int,
+        prompt: Int32Array,
+        sampling_params: SamplingParams,
+        seed: int,
+        end_token_ids: frozenset[int],
+        max_device_len: int,
+    ) -> None:
+        self.uid = uid
+        self.sampling_params = sampling_params
+        self.seed = seed
+        self.end_token_ids = end_token_ids
+        self.prompt_len = self.num_ids = len(prompt)
+        self.max_device_len = max_device_len
+        self._ids = prompt
+        self.state = RequestState.WAITING
+        self.device_len = self.committed_len = 0
+        self.num_inflight = 0
+        self.row = -1
+        self.allocation: Allocation | None = None
+        self.storable = True  # false once its KV cannot be trusted
+        self.replied = False
+        self.prompt_logprobs: list[TokenLogprobs | None] = [None]
+        self.blocked_epoch = -1  # the cache manager's epoch in which it did not fit
+        self.leader: Request | None = None  # computes a prefix that this one waits for, up to leader_len
+        self.leader_len = 0
+
+    @property
+    def is_running(self) -> bool:
+        return self.state in (RequestState.PREFILL, RequestState.DECODE)
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in (RequestState.FINISHED, RequestState.ABORTED)
+
+    @property
+    def num_generated(self) -> int:
+        return self.num_ids - self.prompt_len
+
+    @property
+    def max_kv_len(self) -> int:
+        """Tokens whose KV is ever needed: the last generated one's is not."""
+        return max(self.prompt_len, self.max_device_len - 1)
+
+    @property
+    def wants_token(self) -> bool:
+        """DECODE, and one more step would sample a token that may be kept."""
+        return self.state is RequestState.DECODE and self.device_len + 1 < self.max_device_len
+
+    @property
+    def reuses_prefix(self) -> bool:
+        """Log-probabilities of prompt tokens need their hidden states, so such a prompt is computed in full."""
+        return self.sampling_params.prompt_logprobs is None
+
+    def ids(self, length: int | None = None) -> Int32Array:
+        """The first `length` tokens (default: all known), a view that later tokens do not change."""
+        return self._ids[: self.num_ids if length is None else length]
+
+    def start(self, allocation: Allocation) -> None:
+        self.allocation = allocation
+        self.device_len = self.committed_len = allocation.hit_len
+        self.state = RequestState.PREFILL
+        self.leader = None
+
+    def launch(self, num_tokens: int, row: int) -> Req:
+        """The next `num_tokens` tokens go into row `row` of a batch; returns what the engine sees of it."""
+        assert self.allocation is not None
+        cached_len, self.device_len = self.device_len, self.device_len + num_tokens
+        prev_row, self.row = self.row if self.device_len > self.num_ids else -1, row
+        if self.device_len >= self.prompt_len:
+            self.state = RequestState.DECODE
+        self.num_inflight += 1
+        return Req(
+            uid=self.uid,
+            table_idx=self.allocation.table_idx,
+            cached_len=cached_len,
+            device_len=self.device_len,
+            max_device_len=self.max_device_len,
+            prompt_len=self.prompt_len,
+            input_ids=self.ids(),
+            sampling_params=self.sampling_params,
+            seed=self.seed,
+            prev_row=prev_row,
+            end_token_ids=self.end_token_ids,
+        )
+
+    def append(self, token_id: int) -> FinishReason | None:
+        """A generated token; why it is the last one, if it is."""
+        if self.num_ids == len(self._ids):  # views handed out keep the old array
+            room = min(self.max_device_len, 2 * self.num_ids + 16)
+            self._ids = np.concatenate([self._ids, np.empty(room - self.num_ids, np.int32)])
+        self._ids[self.num_ids] = token_id
+        self.num_ids += 1
+        if token_id in self.end_token_ids and self.num_generated > self.sampling_params.min_tokens:
+            return "stop"
+        return "length" if self.num_ids == self.max_device_len else None
+
+    def truncate(self, num_tokens: int) -> None:
+        """Forget generated tokens past the first `num_tokens`."""
+        self.num_ids = min(self.num_ids, self.prompt_len + num_tokens)
+
+    def reply(
+        self,
+        token_ids: tuple[int, ...] = (),
+        finish_reason: FinishReason | None = None,
+        logprobs: tuple[TokenLogprobs, ...] = (),
+        error: str | None = None,
+    ) -> TokenReply:
+        """News for the client; the first one carries what was cached and the prompt's log-probabilities."""
+        first, self.replied = not self.replied, True
+        wants_prompt = first and not self.reuses_prefix and error is None
+        hit_len = self.allocation.hit_len if self.allocation else 0
+        return TokenReply(
+            uid=self.uid,
+            token_ids=token_ids,
+            finish_reason=finish_reason,
+            logprobs=logprobs,
+            cached_len=hit_len if first else None,
+            prompt_logprobs=tuple(self.prompt_logprobs) if wants_prompt else None,
+            error=error,
+        )

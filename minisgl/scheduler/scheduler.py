@@ -1,0 +1,267 @@
+"""Which tokens are computed next, and what becomes of the results. Host only: no tensor is touched here.
+
+    batch = scheduler.plan()        admit, match, lock, allocate, choose
+    output = forward(batch)
+    scheduler.commit(batch, output) append, insert into the tree, finish, release
+
+`plan` may be called once more before the last batch is committed (overlap): it counts on every launched batch to
+run, and names rows of the previous output for tokens that are not known yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from minisgl.core import Batch, BatchResult, Limits, Req
+from minisgl.env import ENV
+from minisgl.kvcache.base import BaseCacheHandle
+from minisgl.message import AbortMsg, FinishMsg, FinishReason, RequestMsg, TokenReply, UserMsg
+from minisgl.scheduler.cache_manager import CacheManager
+from minisgl.scheduler.joining import find_leader
+from minisgl.scheduler.request import Request, RequestState
+
+
+class Scheduler:
+    """Owns every request's progress. First come, first served; a prompt longer than the budget goes in chunks.
+
+    max_extend_tokens: prompt tokens a batch may compute. end_token_ids: the model's own.
+    alternates: a batch of whole prompts holds no decodes if the batch before it did (no overlap only); otherwise
+    decodes ride along with every prefill, so a running request gets a token at least every other step.
+    """
+
+    def __init__(
+        self,
+        cache_manager: CacheManager,
+        limits: Limits,
+        max_extend_tokens: int,
+        end_token_ids: frozenset[int] = frozenset(),
+        alternates: bool = True,
+    ) -> None:
+        self.cache_manager = cache_manager
+        self.limits = limits
+        self.max_extend_tokens = max_extend_tokens
+        self.end_token_ids = end_token_ids
+        self.alternates = alternates
+        self._waiting: dict[int, Request] = {}
+        self._admitted: dict[int, Request] = {}  # until their pages are released
+        self._replies: list[TokenReply] = []
+        self._step = 0
+        self._decodes_paused = False
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._waiting or self._admitted)
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._admitted)
+
+    # ---- messages in, replies out
+
+    def receive(self, messages: Iterable[RequestMsg]) -> None:
+        """Take in new requests, aborts and finishes. Anything wrong with one request is answered to it alone."""
+        for msg in messages:
+            if isinstance(msg, UserMsg):
+                self._submit(msg)
+            elif isinstance(msg, AbortMsg):
+                self._end(msg.uid, RequestState.ABORTED, "abort")
+            elif isinstance(msg, FinishMsg):
+                self._finish_at(msg)
+
+    def abort_all(self) -> None:
+        """Abort every request; launched batches still have to be committed."""
+        for uid in [*self._waiting, *self._admitted]:
+            self._end(uid, RequestState.ABORTED, "abort")
+
+    def take_replies(self) -> list[TokenReply]:
+        """Replies since the last call, in order."""
+        replies, self._replies = self._replies, []
+        return replies
+
+    # ---- plan
+
+    def plan(self) -> Batch | None:
+        """The next batch, or None when nothing can run now."""
+        prefills = self._plan_prefills()
+        decodes = [r for r in self._admitted.values() if r.wants_token]
+        self._decodes_paused = bool(decodes) and self._pauses_decodes(prefills)
+        if self._decodes_paused:
+            decodes = []
+        work = [(request, 1) for request in decodes] + prefills
+        if not work:
+            return None
+        reqs = tuple(self._launch(request, num_tokens, row) for row, (request, num_tokens) in enumerate(work))
+        batch = Batch(reqs, self.cache_manager.take_update(), self._step)
+        self._step += 1
+        return batch
+
+    def _plan_prefills(self) -> list[tuple[Request, int]]:
+        """Who computes how many prompt tokens: unfinished prompts first, then new ones, in order of arrival."""
+        budget = self.max_extend_tokens
+        chosen: list[tuple[Request, int]] = []
+        for request in self._prefilling():
+            budget = self._choose(chosen, request, budget)
+        if budget > 0:
+            for request in self._admissible():
+                budget = self._choose(chosen, request, budget)
+                if budget == 0:
+                    break
+        return chosen
+
+    @staticmethod
+    def _choose(chosen: list[tuple[Request, int]], request: Request, budget: int) -> int:
+        num_tokens = min(budget, request.prompt_len - request.device_len)
+        if num_tokens > 0:
+            chosen.append((request, num_tokens))
+        return budget - num_tokens
+
+    def _prefilling(self) -> list[Request]:
+        return [r for r in self._admitted.values() if r.state is RequestState.PREFILL]
+
+    def _admissible(self) -> Iterable[Request]:
+        """Admit waiting requests one by one, in order, until one does not fit.
+
+        One whose prefix a running request is computing right now is passed over until that is done. The walk is
+        bounded by the free rows, so it costs the same however long the queue is.
+        """
+        for request in list(islice(self._waiting.values(), self.cache_manager.num_free_rows)):
+            if self._awaits_leader(request):
+                continue
+            if request.blocked_epoch == self.cache_manager.epoch:
+                return
+            handle = self.cache_manager.match(request.ids(request.prompt_len if request.reuses_prefix else 1))
+            if self._finds_leader(request, handle.cached_len):
+                continue
+            if not self._admit(request, handle):
+                return
+            yield request
+
+    def _admit(self, request: Request, handle: BaseCacheHandle) -> bool:
+        allocation = self.cache_manager.admit(handle, request.max_kv_len)
+        if allocation is None:
+            request.blocked_epoch = self.cache_manager.epoch
+            return False
+        del self._waiting[request.uid]
+        self._admitted[request.uid] = request
+        request.start(allocation)
+        return True
+
+    @staticmethod
+    def _awaits_leader(request: Request) -> bool:
+        leader = request.leader
+        return leader is not None and leader.is_running and leader.committed_len < request.leader_len
+
+    def _finds_leader(self, request: Request, matched_len: int) -> bool:
+        """Whether a running request is computing more of this one's prefix than the cache has; then wait for it."""
+        if not self.cache_manager.prefix_cache.shares or not request.reuses_prefix:
+            return False
+        prefilling = [r for r in self._admitted.values() if r.is_running and r.committed_len < r.prompt_len]
+        request.leader, request.leader_len = find_leader(request, prefilling, matched_len, self.cache_manager.page_size)
+        return request.leader is not None
+
+    def _pauses_decodes(self, prefills: list[tuple[Request, int]]) -> bool:
+        """Whether this batch is prompts alone: they all end in it, nobody waits, and decodes ran just before."""
+        if not prefills or not self.alternates or self._decodes_paused or self._waiting:
+            return False
+        return all(request.device_len + num_tokens == request.prompt_len for request, num_tokens in prefills)
+
+    def _launch(self, request: Request, num_tokens: int, row: int) -> Req:
+        assert request.allocation is not None
+        self.cache_manager.grow(request.allocation, request.device_len + num_tokens)
+        return request.launch(num_tokens, row)
+
+    # ---- commit
+
+    def commit(self, batch: Batch, result: BatchResult) -> None:
+        """Take in what a launched batch produced; batches are committed in the order in which they were planned."""
+        self.cache_manager.committed(batch.step)
+        for row, req in enumerate(batch.reqs):
+            request = self._admitted[req.uid]
+            request.num_inflight -= 1
+            request.committed_len = req.device_len
+            if not request.is_over:
+                self._take_result(request, req, row, result)
+            elif request.num_inflight == 0:
+                self._release(request)
+        if ENV.CHECK_INTEGRITY.value:
+            self.cache_manager.check_integrity()
+
+    def _take_result(self, request: Request, req: Req, row: int, result: BatchResult) -> None:
+        if (error := result.errors.get(row)) is not None:
+            request.storable = False
+            self._close(request, RequestState.FINISHED, request.reply((), "error", error=error))
+            return
+        if req.is_prefill:
+            self._store_prompt(request)
+            if result.prompt_logprobs:
+                request.prompt_logprobs.extend(result.prompt_logprobs[row])
+        if req.samples:
+            self._take_token(request, int(result.next_tokens[row]), row, result)
+        elif req.device_len == req.max_device_len:  # max_tokens=0: only the prompt was asked about
+            self._close(request, RequestState.FINISHED, request.reply((), "length"))
+
+    def _store_prompt(self, request: Request) -> None:
+        assert request.allocation is not None
+        last_step = self._step - 1 if request.num_inflight else -1
+        self.cache_manager.store(request.allocation, request.ids(request.committed_len), last_step)
+
+    def _take_token(self, request: Request, token_id: int, row: int, result: BatchResult) -> None:
+        reason = request.append(token_id)
+        logprobs = result.logprobs[row] if result.logprobs else None
+        reply = request.reply((token_id,), reason, (logprobs,) if logprobs else ())
+        if reason is None:
+            self._replies.append(reply)
+        else:
+            self._close(request, RequestState.FINISHED, reply)
+
+    # ---- ends
+
+    def _submit(self, msg: UserMsg) -> None:
+        assert msg.uid not in self._waiting and msg.uid not in self._admitted, f"uid {msg.uid} is in use"
+        try:
+            self.limits.check(msg.input_ids, msg.sampling_params)
+        except ValueError as error:
+            self._replies.append(TokenReply(msg.uid, finish_reason="error", error=str(error)))
+            return
+        params = msg.sampling_params
+        model_ends = frozenset() if params.ignore_eos else self.end_token_ids
+        self._waiting[msg.uid] = Request(
+            uid=msg.uid,
+            prompt=msg.input_ids,
+            sampling_params=params,
+            seed=msg.seed,
+            end_token_ids=model_ends | frozenset(params.stop_token_ids),
+            max_device_len=self.limits.max_device_len(len(msg.input_ids), params),
+        )
+
+    def _end(self, uid: int, state: RequestState, reason: FinishReason) -> None:
+        request = self._waiting.get(uid) or self._admitted.get(uid)
+        if request is not None and not request.is_over:
+            self._close(request, state, request.reply((), reason))
+
+    def _finish_at(self, msg: FinishMsg) -> None:
+        request = self._admitted.get(msg.uid)
+        if request is None:
+            return
+        request.truncate(msg.num_tokens)
+        if not request.is_over:
+            self._close(request, RequestState.FINISHED, None)
+
+    def _close(self, request: Request, state: RequestState, reply: TokenReply | None) -> None:
+        """The request is over. Its pages go back now, or with the commit of its last launched batch."""
+        request.state = state
+        if reply is not None:
+            self._replies.append(reply)
+        if self._waiting.pop(request.uid, None) is None and request.num_inflight == 0:
+            self._release(request)
+
+    def _release(self, request: Request) -> None:
+        del self._admitted[request.uid]
+        assert request.allocation is not None
+        known = min(request.committed_len, request.num_ids) if request.storable else 0
+        self.cache_manager.release(request.allocation, request.ids(known))

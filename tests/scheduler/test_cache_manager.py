@@ -1,0 +1,138 @@
+"""The cache manager alone: pages, rows and locks, without a scheduler in front of it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from minisgl.core.batch import Int32Array
+from minisgl.scheduler import CacheManager
+from minisgl.scheduler.cache_manager import Allocation
+
+
+def ids(*values: int) -> Int32Array:
+    return np.array(values, np.int32)
+
+
+def start(manager: CacheManager, tokens: Int32Array, max_len: int) -> Allocation:
+    allocation = manager.admit(manager.match(tokens), max_len)
+    assert allocation is not None
+    manager.grow(allocation, len(tokens))
+    return allocation
+
+
+def row(manager: CacheManager, allocation: Allocation) -> list[int]:
+    return manager.page_table.row(allocation.table_idx)[: allocation.num_pages].tolist()
+
+
+def test_a_duplicate_page_leaves_the_row_of_the_live_request() -> None:
+    """The predecessor freed it and went on decoding from it: two equal prompts in one batch."""
+    manager = CacheManager(16, 1, 4, 16, "radix")
+    first, second = start(manager, ids(5, 6, 7), 8), start(manager, ids(5, 6, 7), 8)
+    assert not set(row(manager, first)) & set(row(manager, second))
+    manager.store(first, ids(5, 6, 7))
+    manager.store(second, ids(5, 6, 7))
+    assert row(manager, second) == row(manager, first)
+    assert manager.num_free_pages == 16 - 3
+    manager.check_integrity()
+    update = manager.take_update()
+    told = {(int(r), int(c)): int(p) for r, c, p in zip(update.rows, update.cols, update.pages, strict=True)}
+    assert [told[second.table_idx, col] for col in range(3)] == row(manager, first)
+
+
+def test_a_duplicate_page_waits_for_the_batches_that_read_it() -> None:
+    manager = CacheManager(16, 1, 4, 16, "radix")
+    first, second = start(manager, ids(5, 6, 7), 8), start(manager, ids(5, 6, 7), 8)
+    manager.store(first, ids(5, 6, 7))
+    manager.store(second, ids(5, 6, 7), last_step=4)
+    assert manager.num_free_pages == 16 - 6
+    manager.check_integrity()
+    manager.committed(3)
+    assert manager.num_free_pages == 16 - 6
+    manager.committed(4)
+    assert manager.num_free_pages == 16 - 3
+    manager.check_integrity()
+
+
+def test_admission_counts_pages_not_tokens() -> None:
+    manager = CacheManager(4, 16, 8, 64, "radix")
+    live = [start(manager, ids(n), 2) for n in range(1, 5)]  # one page each, though 2 of 64 slots are wanted
+    assert manager.admit(manager.match(ids(9)), 2) is None
+    manager.release(live[0], ids(1))
+    assert manager.admit(manager.match(ids(9)), 2) is not None
+    manager.check_integrity()
+
+
+def test_the_lock_itself_may_take_away_the_room() -> None:
+    """Six pages wanted, four of them cached: the other two are not there once these four are locked."""
+    manager = CacheManager(8, 1, 4, 16, "radix")
+    manager.release(start(manager, ids(1, 2, 3, 4), 4), ids(1, 2, 3, 4))
+    start(manager, ids(7, 8, 9), 3)
+    handle = manager.match(ids(1, 2, 3, 4, 5))
+    assert handle.cached_len == 4
+    assert manager.available_pages == 5
+    assert manager.admit(handle, 4 + 2) is None
+    assert manager.available_pages == 5
+    manager.check_integrity()
+    assert manager.admit(handle, 4 + 1) is not None
+
+
+def test_what_was_promised_is_never_refused() -> None:
+    manager = CacheManager(8, 1, 4, 16, "radix")
+    manager.release(start(manager, ids(1, 2, 3, 4), 4), ids(1, 2, 3, 4))
+    a = start(manager, ids(5), 4)
+    b = start(manager, ids(6), 4)
+    assert manager.admit(manager.match(ids(7)), 1) is None
+    for length in (2, 3, 4):  # evicts what is cached, page by page
+        manager.grow(a, length)
+        manager.grow(b, length)
+        manager.check_integrity()
+    assert manager.num_free_pages == 0
+    with pytest.raises(AssertionError, match="reserved"):
+        manager.grow(a, 5)
+
+
+def test_a_locked_prefix_survives_eviction_of_all_else() -> None:
+    manager = CacheManager(8, 1, 4, 16, "radix")
+    manager.release(start(manager, ids(1, 2, 3, 4), 4), ids(1, 2, 3, 4))
+    reader = manager.admit(manager.match(ids(1, 2, 9)), 3)
+    assert reader is not None
+    assert row(manager, reader) == [0, 1]
+    other = start(manager, ids(7, 7, 7, 7, 7), 5)
+    assert not set(row(manager, other)) & {0, 1}
+    manager.check_integrity()
+
+
+def test_a_partial_page_is_freed_with_its_request() -> None:
+    manager = CacheManager(8, 4, 4, 32, "radix")
+    tokens = ids(*range(1, 11))
+    manager.release(start(manager, tokens, 12), tokens)
+    assert manager.num_free_pages == 8 - 2
+    assert manager.match(tokens).cached_len == 8
+    manager.check_integrity()
+
+
+def test_the_naive_cache_keeps_nothing() -> None:
+    manager = CacheManager(8, 1, 4, 16, "naive")
+    allocation = start(manager, ids(1, 2, 3), 4)
+    manager.store(allocation, ids(1, 2, 3))
+    manager.check_integrity()
+    manager.release(allocation, ids(1, 2, 3))
+    assert manager.num_free_pages == 8
+    assert manager.match(ids(1, 2, 3)).cached_len == 0
+
+
+def test_integrity_check_names_a_lost_page() -> None:
+    manager = CacheManager(8, 1, 4, 16, "radix")
+    manager._free.allocate(1)
+    with pytest.raises(AssertionError, match=r"are not the 8 of the pool"):
+        manager.check_integrity()
+
+
+def test_integrity_check_names_a_row_that_left_the_tree() -> None:
+    manager = CacheManager(8, 1, 4, 16, "radix")
+    allocation = start(manager, ids(1, 2, 3), 4)
+    manager.store(allocation, ids(1, 2, 3))
+    manager.page_table.row(allocation.table_idx)[1] = 7
+    with pytest.raises(AssertionError, match="row 0 holds"):
+        manager.check_integrity()

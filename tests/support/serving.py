@@ -1,0 +1,91 @@
+"""A scheduler and its loop over the KV oracle, driven by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from support.kv_oracle import VOCAB, OracleEngine
+
+from minisgl.core import Limits, SamplingParams
+from minisgl.message import AbortMsg, FinishMsg, LocalQueue, RequestMsg, TokenReply, UserMsg
+from minisgl.scheduler import CacheManager, Loop, Scheduler
+from minisgl.utils.math import div_ceil
+
+
+class Serving:
+    """Everything between a request and its tokens but the model. After each step all pages are recounted."""
+
+    def __init__(
+        self,
+        num_pages: int = 64,
+        page_size: int = 1,
+        max_running_req: int = 8,
+        max_seq_len: int = 256,
+        max_extend_tokens: int = 1024,
+        cache_type: str = "radix",
+        overlap: bool = False,
+        end_token_ids: frozenset[int] = frozenset(),
+    ) -> None:
+        self.manager = CacheManager(num_pages, page_size, max_running_req, max_seq_len, cache_type)
+        self.engine = OracleEngine(num_pages, page_size, max_running_req, div_ceil(max_seq_len, page_size))
+        limits = Limits(VOCAB, max_seq_len, num_pages * page_size)
+        self.scheduler = Scheduler(self.manager, limits, max_extend_tokens, end_token_ids, alternates=not overlap)
+        self.inbox: LocalQueue[RequestMsg] = LocalQueue()
+        self.outbox: LocalQueue[TokenReply] = LocalQueue()
+        self.loop = Loop(self.scheduler, self.engine.forward, self.inbox, self.outbox, overlap)
+        self.tokens: dict[int, list[int]] = {}
+        self.finished: dict[int, TokenReply] = {}
+        self.cached_len: dict[int, int] = {}
+        self.num_steps = 0
+
+    def submit(self, prompt: Sequence[int], max_tokens: int = 4, **params: object) -> int:
+        uid = len(self.tokens)
+        self.tokens[uid] = []
+        sampling = SamplingParams(max_tokens=max_tokens, **params)  # type: ignore[arg-type]
+        self.inbox.send([UserMsg(uid, np.array(prompt, np.int32), sampling, seed=uid)])
+        return uid
+
+    def abort(self, uid: int) -> None:
+        self.inbox.send([AbortMsg(uid)])
+
+    def finish(self, uid: int, num_tokens: int) -> None:
+        self.inbox.send([FinishMsg(uid, num_tokens)])
+
+    def step(self) -> None:
+        self.inbox.send([AbortMsg(-1)])  # an unknown uid is ignored, and keeps an idle loop from waiting
+        self.loop.step()
+        self.num_steps += 1
+        self.manager.check_integrity()
+        for reply in self.outbox.receive(block=False):
+            self._take(reply)
+
+    def run(self, max_steps: int = 10_000) -> None:
+        """Until nothing is left to do; AssertionError when that takes more than `max_steps`."""
+        self.step()
+        for _ in range(max_steps):
+            if not self.loop.has_work:
+                break
+            self.step()
+        assert not self.loop.has_work, f"still at work after {max_steps} steps"
+        self.check_at_rest()
+
+    def check_at_rest(self) -> None:
+        """Nothing runs, so every page is free or cached, and no lock is held."""
+        sizes = self.manager.prefix_cache.size_info
+        assert sizes.protected_size == 0
+        assert self.manager.num_free_pages + sizes.evictable_size // self.manager.page_size == self.manager.num_pages
+        assert self.manager.available_pages == self.manager.num_pages
+
+    def generate(self, prompts: Sequence[Sequence[int]], max_tokens: int = 4) -> list[list[int]]:
+        uids = [self.submit(prompt, max_tokens) for prompt in prompts]
+        self.run()
+        return [self.tokens[uid] for uid in uids]
+
+    def _take(self, reply: TokenReply) -> None:
+        assert reply.uid not in self.finished, f"news of uid {reply.uid} after its end"
+        self.tokens[reply.uid].extend(reply.token_ids)
+        if reply.cached_len is not None:
+            self.cached_len[reply.uid] = reply.cached_len
+        if reply.finish_reason is not None:
+            self.finished[reply.uid] = reply
