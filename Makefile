@@ -1,0 +1,48 @@
+# make setup   virtual environment, packages and the default model; skipped while nothing has changed
+# make demo    an answer from the default model
+# make test    the tests; make check: format, lint, types; make test-nightly: the long random runs too
+#
+# Another build of torch, for instance one for the GPU at hand:
+#   make setup TORCH=torch==2.12.0 TORCH_FLAGS='--index-url ADDRESS'
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+TORCH_FLAGS ?=
+PIP_FLAGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-done
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-nightly check clean
+
+help:
+	@grep '^#' Makefile
+
+setup: $(STAMP)
+
+# torch goes first: left to the requirements of other packages, pip would take whatever build is the largest.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) $(TORCH_FLAGS) '$(TORCH)'
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e '.[dev]'
+	$(BIN)/minisgl pull smollm2
+	touch $@
+
+demo: setup
+	$(BIN)/minisgl generate --chat --max-tokens 64 'What is the capital of France?'
+
+test: setup
+	scripts/test
+
+test-nightly: setup
+	scripts/test
+	scripts/test -m nightly
+
+check: setup
+	scripts/check
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find minisgl tests -name __pycache__ -type d -prune -exec rm -rf {} +
