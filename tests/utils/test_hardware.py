@@ -45,7 +45,8 @@ def test_this_machine_is_described_whole():
     found = hardware.find_hardware()
     assert found.num_cores >= 1
     assert 0 < found.available_bytes <= found.memory_bytes
-    assert found.torch_version and found.torch_build
+    assert found.torch_version
+    assert found.torch_build
 
 
 def test_the_compiler_that_cxx_names_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
