@@ -1,0 +1,32 @@
+"""What is kept of past requests: prefix caches (which page holds what) and the pool of K and V tensors."""
+
+from __future__ import annotations
+
+import torch
+
+from minisgl.kvcache.base import BaseCacheHandle, BasePrefixCache, InsertResult, MatchResult, SizeInfo
+from minisgl.kvcache.naive_cache import NaivePrefixCache
+from minisgl.kvcache.radix_cache import RadixPrefixCache
+from minisgl.utils.registry import Registry
+
+PREFIX_CACHES: Registry[type[BasePrefixCache]] = Registry("prefix cache")
+PREFIX_CACHES.register("naive")(NaivePrefixCache)
+PREFIX_CACHES.register("radix")(RadixPrefixCache)
+
+
+def create_prefix_cache(device: torch.device, type: str, page_size: int | None = None) -> BasePrefixCache:
+    """A new prefix cache of the kind named `type`; ValueError if there is none. page_size: None asks the context."""
+    return PREFIX_CACHES[type](device, page_size)
+
+
+__all__ = [
+    "PREFIX_CACHES",
+    "BaseCacheHandle",
+    "BasePrefixCache",
+    "InsertResult",
+    "MatchResult",
+    "NaivePrefixCache",
+    "RadixPrefixCache",
+    "SizeInfo",
+    "create_prefix_cache",
+]

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from minisgl.core import get_global_ctx
+
 Int32Array = npt.NDArray[np.int32]
 Ids = torch.Tensor | Int32Array
 
@@ -69,7 +71,16 @@ class BasePrefixCache(ABC):
     """
 
     shares: ClassVar[bool]
-    page_size: int
+
+    def __init__(self, device: torch.device, page_size: int | None = None) -> None:
+        """device: where the KV lives; all that is kept and given out here is on the host all the same.
+
+        page_size: None takes the global context's. Raises ValueError below 1.
+        """
+        self.device = device
+        self.page_size = get_global_ctx().page_size if page_size is None else page_size
+        if self.page_size < 1:
+            raise ValueError(f"page_size={self.page_size} must be at least 1")
 
     @abstractmethod
     def match_prefix(self, input_ids: Ids) -> MatchResult:

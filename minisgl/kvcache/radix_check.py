@@ -1,0 +1,44 @@
+"""What must hold for every node of a radix tree; each function raises an AssertionError that names what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
+
+
+def check_nodes(root: RadixNode, nodes: Sequence[RadixNode], page_size: int, clock: int) -> None:
+    """Check every node by itself and against its children. nodes: all but `root`."""
+    _check_children(root, page_size)
+    for node in nodes:
+        _check_run(node, page_size)
+        _check_children(node, page_size)
+        assert 0 < node.last_access <= clock, f"{node}: visited in the future, the clock is at {clock}"
+        for child in node.children.values():
+            assert child.ref_count <= node.ref_count, f"{child}: locked more often than its parent {node}"
+            assert child.last_access <= node.last_access, f"{child}: visited later than its parent {node}"
+
+
+def check_pages_held_once(nodes: Sequence[RadixNode]) -> None:
+    """No page may hold the KV of two different prefixes."""
+    pages, counts = np.unique(np.concatenate([np.empty(0, np.int32), *(n.pages for n in nodes)]), return_counts=True)
+    assert (counts <= 1).all(), f"pages held more than once: {pages[counts > 1].tolist()}"
+    assert (pages >= 0).all(), f"negative page numbers: {pages[pages < 0].tolist()}"
+
+
+def _check_run(node: RadixNode, page_size: int) -> None:
+    """A node holds whole pages, at least one, and a lock count that is not negative."""
+    assert node.ref_count >= 0, f"{node}: negative ref_count"
+    assert len(node.pages) > 0, f"{node}: no pages"
+    assert len(node.token_bytes) == len(node.pages) * page_size * TOKEN_BYTES, (
+        f"{node}: {node.length} tokens are not {len(node.pages)} pages of {page_size}"
+    )
+
+
+def _check_children(node: RadixNode, page_size: int) -> None:
+    """Children are known by their own first page, and know their parent."""
+    for key, child in node.children.items():
+        assert child.parent is node, f"{child}: its parent pointer leads to {child.parent}, not to {node}"
+        assert key == child.token_bytes[: page_size * TOKEN_BYTES], f"{child}: filed under another page than its first"

@@ -1,0 +1,103 @@
+"""One node of the radix tree: a run of tokens without a branch, and the pages that hold their KV."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from minisgl.kvcache.base import Int32Array
+from minisgl.kvcache.slots import pages_to_slots
+
+TOKEN_BYTES = 4
+
+
+class RadixNode:
+    """A run of whole pages below `parent`.
+
+    children: by the bytes of their first page, in which any two of them differ.
+    token_bytes: the run's token ids, int32, 4 bytes each. Own memory, as `pages` is: nothing pins a caller's prompt.
+    pages: [P] int32 page numbers, in order of position.
+    ref_count: locks on this node or below it. The root has one for ever, so it is never evicted.
+    last_access: the cache's clock when the node was last visited; never later than the parent's.
+    queued: whether the eviction queue has an entry for it.
+    """
+
+    __slots__ = ("children", "last_access", "pages", "parent", "queued", "ref_count", "token_bytes")
+
+    def __init__(self, token_bytes: bytes, pages: Int32Array, last_access: int, ref_count: int = 0) -> None:
+        self.children: dict[bytes, RadixNode] = {}
+        self.parent: RadixNode | None = None
+        self.token_bytes = token_bytes
+        self.pages = pages
+        self.ref_count = ref_count
+        self.last_access = last_access
+        self.queued = False
+
+    @property
+    def length(self) -> int:
+        """Tokens in this node alone."""
+        return len(self.token_bytes) // TOKEN_BYTES
+
+    @property
+    def page_size(self) -> int:
+        """Tokens a page; 0 for the root, which has none."""
+        return self.length // max(1, len(self.pages))
+
+    @property
+    def first_page(self) -> bytes:
+        """The key under which the parent knows this node."""
+        return self.token_bytes[: len(self.token_bytes) // len(self.pages)]
+
+    @property
+    def _key(self) -> torch.Tensor:
+        """[length] int32 token ids; a copy."""
+        return torch.from_numpy(np.frombuffer(self.token_bytes, np.int32).copy())
+
+    @property
+    def value(self) -> torch.Tensor:
+        """[length] int32 slots; a copy."""
+        return torch.from_numpy(pages_to_slots(self.pages, self.page_size))
+
+    @property
+    def evictable(self) -> bool:
+        """Whether it is an unlocked leaf. An inner node is the prefix of others, which would be cut off."""
+        return self.ref_count == 0 and not self.children
+
+    def __repr__(self) -> str:
+        return f"node(pages={self.pages.tolist()}, ref_count={self.ref_count}, last_access={self.last_access})"
+
+    def attach(self, parent: RadixNode) -> None:
+        """Hang this node below `parent`, in place of what is there under the same first page."""
+        self.parent = parent
+        parent.children[self.first_page] = self
+
+    def detach(self) -> RadixNode:
+        """Take this node off its parent, which is returned."""
+        parent = self.parent
+        assert parent is not None, "the root cannot be detached"
+        del parent.children[self.first_page]
+        self.parent = None
+        return parent
+
+    def count_matching(self, tokens: memoryview) -> int:
+        """How many tokens at the start of `tokens` (bytes of at least one, of at most `length`) are this node's too."""
+        theirs = np.frombuffer(tokens, np.int32)
+        differs = np.frombuffer(self.token_bytes, np.int32, len(theirs)) != theirs
+        first = int(differs.argmax())
+        return first if differs[first] else len(theirs)
+
+    def split_at(self, pos: int) -> RadixNode:
+        """Cut in two after `pos` tokens (whole pages); the front half, a new node, becomes the parent and is returned.
+
+            parent -> [A B C D]     split_at(2)     parent -> [A B] -> [C D]
+
+        This node stays the end of its path, so handles to it stay right. Both halves keep its locks and its time.
+        """
+        assert self.parent is not None
+        assert 0 < pos < self.length, f"cannot split a node of {self.length} tokens at {pos}"
+        cut, page_cut = pos * TOKEN_BYTES, pos // self.page_size
+        front = RadixNode(self.token_bytes[:cut], self.pages[:page_cut].copy(), self.last_access, self.ref_count)
+        front.attach(self.parent)
+        self.token_bytes, self.pages = self.token_bytes[cut:], self.pages[page_cut:].copy()
+        self.attach(front)
+        return front

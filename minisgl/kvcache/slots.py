@@ -1,0 +1,33 @@
+"""Pages and slots: a page is `page_size` consecutive slots, slot = page * page_size + offset. P pages, T tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from minisgl.kvcache.base import Ids, Int32Array
+
+
+def to_int32(ids: Ids) -> Int32Array:
+    """`ids` as a contiguous int32 array; shares memory with `ids` where it is one already."""
+    return np.ascontiguousarray(ids.numpy() if isinstance(ids, torch.Tensor) else ids, dtype=np.int32)
+
+
+def pages_to_slots(pages: Int32Array, page_size: int) -> Int32Array:
+    """[P] page numbers -> [P * page_size] slots, a new array."""
+    offsets = np.arange(page_size, dtype=np.int32)
+    return (pages[:, None] * np.int32(page_size) + offsets).ravel()
+
+
+def slots_to_pages(slots: Int32Array, page_size: int) -> Int32Array:
+    """[T] slots -> [T // page_size] page numbers; a partial page at the end is ignored.
+
+    Raises ValueError where a page's slots are not the consecutive ones of one page.
+    """
+    num_slots = len(slots) // page_size * page_size
+    pages = slots[:num_slots:page_size] // np.int32(page_size)
+    wrong = np.flatnonzero(pages_to_slots(pages, page_size) != slots[:num_slots])
+    if len(wrong) > 0:
+        at = int(wrong[0])
+        raise ValueError(f"slot {slots[at]} at position {at} does not continue a page of page_size={page_size}")
+    return pages
