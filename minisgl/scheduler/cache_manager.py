@@ -100,10 +100,11 @@ class CacheManager:
         """Put the whole pages of `ids` (all computed) into the prefix cache; the request keeps them locked.
 
         Pages that the cache had already, from another request, replace the request's own in its row. Its own go
-        back once the batches launched up to `last_step`, which were planned with the old row, are committed.
+        back once the batches launched up to `last_step`, which were planned with the old row, are committed. Until
+        then both are held; if there is no room for that, nothing is stored now.
         """
         old, size = allocation.handle, self.page_size
-        if len(ids) // size <= old.cached_len // size:
+        if len(ids) // size <= old.cached_len // size or (last_step >= 0 and not self._can_hold_both(old, ids)):
             return
         pages = self.page_table.row(allocation.table_idx)[: len(ids) // size]
         cached_len, handle = self.prefix_cache.insert_pages(ids, pages)
@@ -147,6 +148,11 @@ class CacheManager:
         if (missing := count - self._free.num_free) > 0:
             self._free.free(self.prefix_cache.evict_pages(missing))
         return self._free.allocate(count)
+
+    def _can_hold_both(self, old: BaseCacheHandle, ids: Int32Array) -> bool:
+        """Whether locking the cache's duplicates of private pages leaves enough for what was promised to others."""
+        duplicates = self.prefix_cache.match_prefix(ids).cuda_handle.cached_len - old.cached_len
+        return duplicates // self.page_size <= self.available_pages
 
     def _replace_duplicates(self, allocation: Allocation, begin: int, end: int, last_step: int) -> None:
         if end <= begin:
