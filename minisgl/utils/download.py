@@ -69,6 +69,7 @@ def _run_pip(requirement: str, folder: Path, stderr: IO[bytes], bar: tqdm[Any]) 
                 time.sleep(_POLL_S)
         except BaseException:
             process.kill()
+            process.wait()  # so that it writes nothing more into `folder`
             raise
         _show(bar, folder)
         return process.returncode

@@ -76,7 +76,7 @@ def resolve_model(name: str) -> Path:
     if name.lower() in ALIASES:
         return pull(name)
     path = Path(name).expanduser()
-    if path.is_dir():
+    if name and path.is_dir():
         return _check_folder(path)
     if path.is_file():
         return _check_file(path)

