@@ -119,7 +119,7 @@ _OPTIONAL_INT_RANGES = {
 
 
 def _float(name: str, value: Any, low: float, high: float) -> float:
-    if not isinstance(value, Real) or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise ValueError(f"{name}={value!r} is not a number")
     try:
         number = float(value)
@@ -132,7 +132,7 @@ def _float(name: str, value: Any, low: float, high: float) -> float:
 
 
 def _int(name: str, value: Any, low: int, high: int | None) -> int:
-    if not isinstance(value, Integral) or isinstance(value, bool):
+    if isinstance(value, bool) or not isinstance(value, Integral):
         raise ValueError(f"{name}={value!r} is not an integer")
     number = int(value)
     if number < low or (high is not None and number > high):

@@ -1,0 +1,63 @@
+"""Random numbers without state, and tokens drawn with them.
+
+A draw depends on (seed, position, weights) and on nothing else: neither on batch mates nor on what was drawn before, so
+a request that is retracted and computed again gets the same tokens. Shape letters: N rows, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+
+_MASK64 = 2**64 - 1
+_GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, odd: its multiples visit every 64-bit number
+_BLOCK = 256  # weights summed before the first look; V / _BLOCK sums are then searched
+_BELOW_ONE = 1 - 2.0**-50
+
+
+def _mix64(x: int) -> int:
+    """Scramble 64 bits. Source: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) with Stafford's 13th mixer."""
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return x ^ (x >> 31)
+
+
+def uniform(seed: int, position: int) -> float:
+    """The number in [0, 1) that `seed` (any int64) has at `position`; a multiple of 2^-53."""
+    start = _mix64((seed + _GOLDEN) & _MASK64)
+    return float((_mix64((start + (position + 1) * _GOLDEN) & _MASK64) >> 11) * 2.0**-53)
+
+
+def choice_seed(seed: int, index: int) -> int:
+    """The int64 seed of choice `index` among n texts of one request. Choice 0 keeps the seed: n=1 is its first."""
+    if index == 0:
+        return seed
+    mixed = _mix64((_mix64(seed & _MASK64) + index * _GOLDEN) & _MASK64)
+    return mixed - 2**64 if mixed >= 2**63 else mixed
+
+
+def draw(weights: torch.Tensor, uniforms: Sequence[float]) -> torch.Tensor:
+    """[N] int64 tokens, row by row in proportion to `weights` [N, V] float32 >= 0: inverse CDF in order of id.
+
+    A token of weight 0 is never drawn. A row with NaN, or without any weight, gives some token in range.
+    Sums of blocks are searched first, then one block: one pass over the weights and no [N, V] cumulative sum.
+    """
+    padded = F.pad(weights, (0, -weights.shape[-1] % _BLOCK))
+    blocks = padded.view(len(weights), padded.shape[-1] // _BLOCK, _BLOCK)
+    sums = blocks.sum(dim=-1)
+    target = torch.tensor(uniforms, dtype=torch.float64, device=weights.device) * sums.double().sum(dim=-1)
+    block, target = _first_above(sums, target)
+    row = torch.arange(len(weights), device=weights.device)
+    inside, _ = _first_above(blocks[row, block], target)
+    return (block * _BLOCK + inside).clamp_(max=weights.shape[-1] - 1)
+
+
+def _first_above(weights: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where the running sum of weights [N, K] first passes `target` [N], and what of the target is left there."""
+    sums = weights.double().cumsum(dim=-1)
+    target = torch.minimum(target, sums[:, -1] * _BELOW_ONE)[:, None]
+    index = ((sums > target) & (weights > 0)).to(torch.int8).argmax(dim=-1, keepdim=True)
+    left = target - (sums - weights).gather(-1, index)
+    return index[:, 0], left[:, 0].clamp_(min=0)

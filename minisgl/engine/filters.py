@@ -1,0 +1,121 @@
+"""Which tokens a draw may take: top_k, then top_p of what is left, then min_p, like Hugging Face's logits warpers.
+
+top_k keeps every token that is not below the k-th best, ties included. top_p keeps the fewest best tokens whose
+probabilities reach p, always one; of equal ones at the border the highest ids stay (what a stable ascending sort
+does). min_p keeps what has at least min_p times the best token's probability. Source: transformers 5.24,
+generation/logits_process.py. Each is a border between scores, found among the best few: a whole row is sorted only
+when these do not hold top_p of the mass. Shape letters: N rows, V vocabulary, C best scores looked at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from minisgl.core import SamplingParams
+
+_CANDIDATES = 1024
+
+
+def keep_mask(scores: torch.Tensor, weights: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
+    """[N, V] bool: the tokens that pass each row's filters.
+
+    scores: [N, V] float32, after temperature. weights: [N, V], exp(scores - best score of the row).
+    With top_p the host waits for the device.
+    """
+    border = scores.amax(dim=-1, keepdim=True) + _column([_log(p.min_p) for p in params], scores)
+    ranked = _ranked_scores(scores, params)
+    kth = _kth_scores(ranked, [_active_top_k(p, scores.shape[-1]) for p in params])
+    border = torch.maximum(border, kth)
+    if all(p.top_p == 1 for p in params):
+        return scores >= border
+    nucleus = _sure_nucleus(scores, weights, ranked, kth, _column([p.top_p for p in params], scores, torch.float64))
+    keep = scores >= torch.maximum(border, nucleus.border)
+    for row in nucleus.has_ties[:, 0].nonzero()[:, 0].tolist():
+        equal = scores[row] == nucleus.border[row]
+        rank = equal.flip(0).cumsum(0).flip(0)
+        keep[row] &= ~equal | (rank <= nucleus.num_at_border[row])
+    return keep
+
+
+def top_values(scores: torch.Tensor, num: int) -> torch.Tensor:
+    """[N, num] largest values of scores [N, V], largest first. On a CPU NumPy's partition is 10x torch.topk."""
+    if scores.is_cuda:
+        return scores.topk(num, dim=-1).values
+    cut = scores.shape[-1] - num
+    tail = np.partition(scores.numpy(), cut, axis=-1)[:, cut:]
+    tail.sort(axis=-1)
+    return torch.from_numpy(tail[:, ::-1].copy())
+
+
+def _column(values: Sequence[float], like: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    return torch.tensor(values, dtype=dtype or like.dtype, device=like.device)[:, None]
+
+
+def _log(min_p: float) -> float:
+    return math.log(min_p) if min_p > 0 else -math.inf
+
+
+def _active_top_k(params: SamplingParams, vocab_size: int) -> int:
+    return max(params.top_k, 0) if params.top_k < vocab_size else 0
+
+
+def _ranked_scores(scores: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
+    """[N, C] best scores of each row, best first; C is what the filters of all rows need."""
+    vocab_size = scores.shape[-1]
+    num = max(_active_top_k(p, vocab_size) for p in params) + 1
+    if any(p.top_p < 1 for p in params):
+        num = max(num, _CANDIDATES)
+    return top_values(scores, min(num, vocab_size))
+
+
+def _kth_scores(ranked: torch.Tensor, top_ks: Sequence[int]) -> torch.Tensor:
+    """[N, 1] score of the k-th best token, -inf where top_k is off."""
+    k = _column(top_ks, ranked, torch.int64)
+    return ranked.gather(-1, (k - 1).clamp(min=0)).where(k > 0, -math.inf)
+
+
+class _Nucleus(NamedTuple):
+    """What top_p keeps of each row: scores above `border`, and `num_at_border` of those equal to it. All [N, 1].
+
+    sure: false if more of the best scores are needed to know. has_ties: not all that equal the border may stay.
+    """
+
+    border: torch.Tensor
+    num_at_border: torch.Tensor
+    sure: torch.Tensor
+    has_ties: torch.Tensor
+
+
+def _nucleus(ranked: torch.Tensor, kth: torch.Tensor, total: torch.Tensor, top_p: torch.Tensor, all: bool) -> _Nucleus:
+    """ranked: [N, C] best scores, best first; `all` of the row or not. total: [N, 1] mass of the row without top_k."""
+    mass = (ranked - ranked[:, :1]).double().exp_().where(ranked >= kth, 0)
+    has_top_k = kth > -math.inf
+    total = torch.where(has_top_k, mass.sum(dim=-1, keepdim=True), total)
+    kept = (mass.cumsum(dim=-1) - mass < top_p * total) & (ranked >= kth)
+    num_kept = kept.sum(dim=-1, keepdim=True).clamp_(min=1)
+    border = ranked.gather(-1, num_kept - 1)
+    num_at_border = num_kept - (ranked > border).sum(dim=-1, keepdim=True)
+    off = top_p >= 1
+    sure = (ranked[:, -1:] < torch.where(has_top_k, kth, border)) | off | all
+    has_ties = ((ranked == border).sum(dim=-1, keepdim=True) > num_at_border) & ~off
+    return _Nucleus(border.masked_fill(off, -math.inf), num_at_border, sure, has_ties)
+
+
+def _sure_nucleus(
+    scores: torch.Tensor, weights: torch.Tensor, ranked: torch.Tensor, kth: torch.Tensor, top_p: torch.Tensor
+) -> _Nucleus:
+    """The nucleus of every row, from whole rows where the best C do not tell."""
+    total = weights.sum(dim=-1, keepdim=True).double()
+    nucleus = _nucleus(ranked, kth, total, top_p, all=ranked.shape == scores.shape)
+    rows = (~nucleus.sure[:, 0]).nonzero()[:, 0]
+    if len(rows) > 0:
+        everything = top_values(scores[rows], scores.shape[-1])
+        exact = _nucleus(everything, kth[rows], total[rows], top_p[rows], all=True)
+        for values, exact_values in zip(nucleus, exact, strict=True):
+            values[rows] = exact_values
+    return nucleus

@@ -1,0 +1,129 @@
+"""Turns logits into the next tokens. Without state: every token follows from the arguments alone.
+
+Shape letters: N rows that sample, V vocabulary, M rows of one group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+import torch
+
+from minisgl.core import Req
+from minisgl.engine.draws import draw, uniform
+from minisgl.engine.filters import keep_mask
+from minisgl.engine.logprobs import LogprobTensors, token_logprobs
+from minisgl.engine.penalties import edit_logits, is_edited
+
+_ROWS_AT_ONCE = 64  # bounds the temporary [M, V] tensors
+_COLDEST, _HOTTEST = 1e-20, 1e20  # float32 stays finite; colder than this is greedy anyway
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleOutput:
+    """What was sampled, still on the device.
+
+    tokens: [N] int32, -1 for a row whose logits hold NaN or leave no token. logprob_tops: how many best tokens each
+    row that wants logprobs asks for, by row in ascending order; logprobs: of these rows, with the most asked for.
+    """
+
+    tokens: torch.Tensor
+    logprobs: LogprobTensors | None = None
+    logprob_tops: Mapping[int, int] = field(default_factory=dict)
+
+
+class _Method(Enum):
+    GREEDY = 0
+    PLAIN = 1  # temperature only
+    FILTERED = 2  # top_k, top_p, min_p
+
+    @classmethod
+    def of(cls, req: Req) -> _Method:
+        if req.sampling_params.is_greedy:
+            return cls.GREEDY
+        return cls.FILTERED if req.sampling_params.has_filters else cls.PLAIN
+
+
+class Sampler:
+    """Chooses the next token of each row as its request's `SamplingParams` ask.
+
+    The order is that of Hugging Face: edits of the logits (see `penalties`), temperature, top_k, top_p, min_p (see
+    `filters`), then a draw by (seed, num_generated) (see `draws`). Greedy rows take the best token after the edits, the
+    lowest id of equal ones. What other rows ask for never matters.
+    """
+
+    def __init__(self, vocab_size: int, device: torch.device | str) -> None:
+        self.vocab_size = vocab_size
+        self.device = torch.device(device)
+
+    def sample(
+        self, logits: torch.Tensor, reqs: Sequence[Req], prev_tokens: torch.Tensor | None = None
+    ) -> SampleOutput:
+        """logits: [N, V] float32 of the last position of each request; not changed. N may be 0.
+
+        prev_tokens: [N] integers on the device, the last token of each request with prev_row >= 0 (others: anything).
+        On a GPU the host does not wait, except for rows with top_p.
+        """
+        expected = (len(reqs), self.vocab_size)
+        assert logits.shape == expected, f"logits {tuple(logits.shape)}, {expected=}"
+        assert logits.dtype == torch.float32, f"logits are {logits.dtype}"
+        tokens = torch.empty(len(reqs), dtype=torch.int32, device=self.device)
+        for method, rows in _groups(reqs):
+            group = [reqs[row] for row in rows]
+            last_tokens = None if prev_tokens is None else _take(prev_tokens, rows)
+            tokens[torch.tensor(rows, device=self.device)] = _choose(method, _take(logits, rows), group, last_tokens)
+        return _with_logprobs(tokens, logits, reqs)
+
+
+def _groups(reqs: Sequence[Req]) -> Iterator[tuple[_Method, list[int]]]:
+    """Rows that are computed together: those with one method, in bounded numbers."""
+    methods = [_Method.of(req) for req in reqs]
+    for method in _Method:
+        rows = [row for row, its_method in enumerate(methods) if its_method is method]
+        size = len(rows) if method is _Method.GREEDY else _ROWS_AT_ONCE
+        for start in range(0, len(rows), size or 1):
+            yield method, rows[start : start + size]
+
+
+def _take(tensor: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+    """Some rows, in ascending order; no copy if these are all."""
+    return tensor if len(rows) == len(tensor) else tensor[torch.tensor(rows, device=tensor.device)]
+
+
+def _choose(
+    method: _Method, logits: torch.Tensor, reqs: Sequence[Req], last_tokens: torch.Tensor | None
+) -> torch.Tensor:
+    """[M] int32 tokens, -1 where no logit of the row is best: NaN, infinity, or every token masked."""
+    if any(is_edited(req) for req in reqs):
+        logits = logits.clone(memory_format=torch.contiguous_format)
+        edit_logits(logits, reqs, last_tokens)
+    if method is _Method.GREEDY:
+        best, tokens = logits.max(dim=-1)
+    else:
+        best, tokens = _draw(logits, reqs, filtered=method is _Method.FILTERED)
+    return tokens.where(best.isfinite(), -1).int()
+
+
+def _draw(logits: torch.Tensor, reqs: Sequence[Req], filtered: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """The best score [M] of each row, and the token [M] drawn from it."""
+    temperatures = [min(max(req.sampling_params.temperature, _COLDEST), _HOTTEST) for req in reqs]
+    scores = logits / torch.tensor(temperatures, device=logits.device)[:, None]
+    best = scores.amax(dim=-1, keepdim=True)
+    if filtered:
+        weights = (scores - best).exp_()
+        weights *= keep_mask(scores, weights, [req.sampling_params for req in reqs])
+    else:
+        weights = scores.sub_(best).exp_()
+    return best[:, 0], draw(weights, [uniform(req.seed, req.num_generated) for req in reqs])
+
+
+def _with_logprobs(tokens: torch.Tensor, logits: torch.Tensor, reqs: Sequence[Req]) -> SampleOutput:
+    wanted = {row: req.sampling_params.logprobs for row, req in enumerate(reqs)}
+    tops = {row: top for row, top in wanted.items() if top is not None}
+    if not tops:
+        return SampleOutput(tokens)
+    rows = list(tops)
+    logprobs = token_logprobs(_take(logits, rows), _take(tokens, rows), max(tops.values()))
+    return SampleOutput(tokens, logprobs, tops)
