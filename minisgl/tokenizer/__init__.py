@@ -1,0 +1,9 @@
+"""Text to tokens and back: tokenizers, chat templates, incremental detokenization, stop strings."""
+
+from minisgl.tokenizer.detokenize import IncrementalDetokenizer
+from minisgl.tokenizer.load import load_tokenizer
+from minisgl.tokenizer.stop import StopStrings
+from minisgl.tokenizer.stream import TextDelta, TextStream
+from minisgl.tokenizer.tokenizer import Tokenizer
+
+__all__ = ["IncrementalDetokenizer", "StopStrings", "TextDelta", "TextStream", "Tokenizer", "load_tokenizer"]

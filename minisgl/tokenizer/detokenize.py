@@ -1,0 +1,117 @@
+"""Token ids to text, a few at a time, at a cost that does not grow with what came before."""
+
+from __future__ import annotations
+
+import codecs
+import json
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import tokenizers
+
+from minisgl.tokenizer.tokenizer import Tokenizer
+
+
+class IncrementalDetokenizer:
+    """Gives the text of one request as its tokens come.
+
+    The pushed texts and the flushed one, joined, are `tokenizer.decode(all ids, skip_special_tokens)`. A character
+    is given once, when its last byte has come; U+FFFD only where decoding everything has it too.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True) -> None:
+        self._hidden = tokenizer.special_ids if skip_special_tokens else frozenset()
+        backend = tokenizer.backend
+        self._decoder: _Decoder = _Bytes(backend) if _is_byte_level(backend.decoder) else _Window(backend)
+
+    def push(self, token_ids: Sequence[int]) -> str:
+        """The text that is now certain; often "", when a character is not complete."""
+        return self._decoder.push([i for i in token_ids if i not in self._hidden])
+
+    def flush(self) -> str:
+        """The rest, once no token follows; "" if a character was not cut off."""
+        return self._decoder.flush()
+
+
+class _Decoder(Protocol):
+    def push(self, token_ids: list[int]) -> str: ...
+
+    def flush(self) -> str: ...
+
+
+class _Bytes:
+    """Byte-level vocabularies: a token is bytes, and the text is their UTF-8."""
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        self._id_to_token = backend.id_to_token
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token_ids: list[int]) -> str:
+        return self._utf8.decode(b"".join(_token_bytes(self._id_to_token(i)) for i in token_ids))
+
+    def flush(self) -> str:
+        return self._utf8.decode(b"", final=True)
+
+
+class _Window:
+    """Other vocabularies: decodes the new tokens behind the last token that was given out.
+
+    That one goes first so that the decoder strips no space in mid-text. A run of byte tokens (sentencepiece) waits
+    for its end, since one bad byte turns the whole run into U+FFFD.
+    """
+
+    def __init__(self, backend: tokenizers.Tokenizer) -> None:
+        self._backend = backend
+        self._byte_ids = {backend.token_to_id(f"<0x{byte:02X}>") for byte in range(256)} - {None}
+        self._window: list[int] = []
+        self._given = ""
+
+    def push(self, token_ids: list[int]) -> str:
+        known = [i for i in token_ids if self._backend.id_to_token(i) is not None]
+        self._window += known
+        if not known or known[-1] in self._byte_ids:
+            return ""
+        text = self.flush()
+        if text:
+            self._window = self._window[-1:]
+            self._given = self._decode()
+        return text
+
+    def flush(self) -> str:
+        return self._decode()[len(self._given) :]
+
+    def _decode(self) -> str:
+        text: str = self._backend.decode(self._window, skip_special_tokens=False)
+        return text
+
+
+def _is_byte_level(decoder: Any) -> bool:
+    kinds = _kinds(json.loads(decoder.__getstate__())) if decoder is not None else []
+    return kinds == ["ByteLevel"]
+
+
+def _kinds(decoder: dict[str, Any]) -> list[str]:
+    """The steps of a decoder, such as ["Replace", "ByteFallback", "Fuse", "Strip"]."""
+    if decoder["type"] == "Sequence":
+        return [kind for step in decoder["decoders"] for kind in _kinds(step)]
+    return [decoder["type"]]
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """GPT-2's spelling of bytes: the printable ones of Latin-1 are themselves, the others U+0100 onwards."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + n): byte for n, byte in enumerate(others)}
+
+
+_BYTE_OF = _byte_alphabet()
+
+
+def _token_bytes(token: str | None) -> bytes:
+    """The bytes that a token stands for; an added token that is not in the byte alphabet stands for itself."""
+    if token is None:
+        return b""
+    try:
+        return bytes([_BYTE_OF[char] for char in token])
+    except KeyError:
+        return token.encode()

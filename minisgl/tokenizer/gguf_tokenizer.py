@@ -1,0 +1,164 @@
+"""Builds a tokenizer from a GGUF file's metadata (`tokenizer.ggml.*`) in a fraction of a second.
+
+Two kinds: "gpt2", byte-level BPE whose merges are in the file, and "llama", sentencepiece BPE whose merges follow
+from the scores. Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md#tokenizer
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+_NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4  # token types of llama.cpp
+
+_LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+# How text is cut before merging, by `tokenizer.ggml.pre`; None is GPT-2's pattern, which `tokenizers` has built in.
+# "smollm" is cut as transformers does it; llama.cpp also parts digits first: "\n\n1" differs, for one.
+_SPLITS: dict[str, str | None] = {
+    "default": None,
+    "gpt-2": None,
+    "smollm": None,
+    "qwen2": _QWEN2,
+    "deepseek-r1-qwen": _QWEN2,
+    "llama-bpe": _LLAMA3,
+    "llama3": _LLAMA3,
+    "llama-v3": _LLAMA3,
+}
+
+
+class _Metadata:
+    """The `tokenizer.ggml.*` keys of one file, and the choices that depend on several of them."""
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        self._metadata = metadata
+        self.kind: str | None = self.get("model")
+        self.split: str = self.get("pre", "default")
+        if self.kind not in ("gpt2", "llama"):
+            raise ValueError(f"tokenizer.ggml.model={self.kind!r} is not supported; supported: 'gpt2', 'llama'")
+        if self.kind == "gpt2" and self.split not in _SPLITS:
+            raise ValueError(f"tokenizer.ggml.pre={self.split!r} is not supported; supported: {', '.join(_SPLITS)}")
+        self.tokens: list[str] = self.need("tokens")
+        self.types: list[int] = self.get("token_type") or [_NORMAL] * len(self.tokens)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self._metadata.get(f"tokenizer.ggml.{key}", default)
+
+    def need(self, key: str) -> list[Any]:
+        values = self.get(key)
+        if not isinstance(values, list):
+            raise ValueError(f"the GGUF file has no tokenizer.ggml.{key}, which model {self.kind!r} needs")
+        return values
+
+    @property
+    def is_llama3(self) -> bool:
+        return self.kind == "gpt2" and _SPLITS[self.split] == _LLAMA3
+
+    @property
+    def add_bos(self) -> bool:
+        """Files older than the key leave it out: Llama models then add BOS."""
+        return bool(self.get("add_bos_token", self.kind == "llama" or self.is_llama3))
+
+    def token(self, name: str) -> str | None:
+        """The text of `bos`, `eos`, `unknown` or `padding`."""
+        token_id = self.get(f"{name}_token_id")
+        return None if token_id is None else self.tokens[token_id]
+
+
+def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> PreTrainedTokenizerFast:
+    """The tokenizer that a GGUF file describes, its special tokens and chat template included.
+
+    Raises ValueError naming the value of `tokenizer.ggml.model` or `.pre` that is not supported.
+    """
+    ggml = _Metadata(metadata)
+    backend = _byte_level_bpe(ggml) if ggml.kind == "gpt2" else _sentencepiece_bpe(ggml)
+    backend.add_special_tokens(_added_tokens(ggml, _CONTROL))
+    backend.add_tokens(_added_tokens(ggml, _USER_DEFINED))
+    if affixes := _affixes(ggml):
+        backend.post_processor = affixes
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        bos_token=ggml.token("bos"),
+        eos_token=ggml.token("eos"),
+        unk_token=ggml.token("unknown"),
+        pad_token=ggml.token("padding"),
+        chat_template=metadata.get("tokenizer.chat_template"),
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def _byte_level_bpe(ggml: _Metadata) -> Tokenizer:
+    vocab = {token: i for i, token in enumerate(ggml.tokens)}
+    pairs = [_pair(merge) for merge in ggml.need("merges")]
+    # A merge of texts that are no tokens can never happen, but `tokenizers` refuses it.
+    merges = [(a, b) for a, b in pairs if a in vocab and b in vocab and a + b in vocab]
+    # Llama 3's vocabulary has whole words that its merges cannot build.
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=ggml.is_llama3))
+    pattern = _SPLITS[ggml.split]
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
+    if pattern:
+        cut = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+        to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.pre_tokenizer = pre_tokenizers.Sequence([cut, to_bytes])
+    if pattern == _QWEN2:
+        backend.normalizer = normalizers.NFC()
+    backend.decoder = decoders.ByteLevel()
+    return backend
+
+
+def _pair(merge: str) -> tuple[str, str]:
+    left, _, right = merge.partition(" ")
+    return left, right
+
+
+def _sentencepiece_bpe(ggml: _Metadata) -> Tokenizer:
+    vocab = {token: i for i, token in enumerate(ggml.tokens)}
+    unk = ggml.token("unknown")
+    model = models.BPE(vocab=vocab, merges=_merges(ggml), unk_token=unk, fuse_unk=True, byte_fallback=True)
+    backend = Tokenizer(model)
+    spaces = normalizers.Replace(" ", "▁")
+    unspaced = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    if ggml.get("add_space_prefix", True):
+        backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), spaces])
+        backend.decoder = decoders.Sequence([*unspaced, decoders.Strip(" ", 1, 0)])
+    else:
+        backend.normalizer = spaces
+        backend.decoder = decoders.Sequence(unspaced)
+    return backend
+
+
+def _merges(ggml: _Metadata) -> list[tuple[str, str]]:
+    """Sentencepiece joins the neighbours whose union scores best: that order, as a list of pairs."""
+    normal = {token for token, kind in zip(ggml.tokens, ggml.types, strict=True) if kind == _NORMAL}
+    scored = zip(ggml.need("scores"), ggml.tokens, strict=True)
+    ranked = sorted(((score, token) for score, token in scored if token in normal), key=lambda pair: -pair[0])
+    return [pair for _, token in ranked for pair in _cuts(token, normal)]
+
+
+def _cuts(token: str, normal: set[str]) -> Iterator[tuple[str, str]]:
+    for i in range(len(token) - 1, 0, -1):
+        if token[:i] in normal and token[i:] in normal:
+            yield token[:i], token[i:]
+
+
+def _added_tokens(ggml: _Metadata, wanted: int) -> list[AddedToken]:
+    """The tokens of one type, which are found whole in any text, before merging."""
+    pairs = zip(ggml.tokens, ggml.types, strict=True)
+    return [AddedToken(token, normalized=False, special=wanted == _CONTROL) for token, kind in pairs if kind == wanted]
+
+
+def _affixes(ggml: _Metadata) -> processors.TemplateProcessing | None:
+    """Puts BOS before and EOS after a text, as the file says."""
+    bos = ggml.token("bos") if ggml.add_bos else None
+    eos = ggml.token("eos") if ggml.get("add_eos_token", False) else None
+    if bos is None and eos is None:
+        return None
+    single = [*([bos] if bos else []), "$A", *([eos] if eos else [])]
+    special = [(token, ggml.tokens.index(token)) for token in (bos, eos) if token]
+    return processors.TemplateProcessing(single=single, special_tokens=special)

@@ -1,0 +1,180 @@
+import itertools
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.ggml_metadata import byte_level_metadata, sentencepiece_metadata
+
+from minisgl.tokenizer import Tokenizer
+from minisgl.tokenizer.gguf_tokenizer import tokenizer_from_gguf
+from minisgl.utils.model_store import resolve_model
+
+# Made by transformers 5.24: AutoTokenizer.from_pretrained(folder, gguf_file="SmolLM2-135M-Instruct.Q4_1.gguf").
+SMOLLM2_IDS = [
+    ("", []),
+    ("The capital of France is", [504, 3575, 282, 4649, 314]),
+    ("<|im_start|>user\nhi<|im_end|>\n", [1, 4093, 198, 6004, 2, 198]),
+    ("🦀 ď 한글 世界", [10813, 116, 218, 24488, 233, 216, 33085, 246, 181, 133, 218, 216, 7906, 240, 178, 239, 230]),
+    ("a\x00b", [81, 190, 82]),
+    ("  two  spaces\n\n\ttab ", [216, 827, 216, 5600, 1116, 197, 15999, 216]),
+    (
+        "x = 1234567.89; y -= 0x1F",
+        [104, 446, 216, 33, 34, 35, 36, 37, 38, 39, 30, 40, 41, 43, 329, 20673, 216, 32, 104, 33, 54],
+    ),
+    ("It's we'll DON'T", [1589, 506, 392, 3060, 422, 2154, 23, 68]),
+    ("<|im_end", [44, 108, 306, 79, 486]),
+    ("naïve café — “quoted”", [3546, 46494, 37366, 1841, 619, 385, 5036, 573]),
+    ("é", [85, 151, 219]),
+    ("\r\n\r\nEnd", [7209, 198, 13182]),
+]
+ALPHABET = [
+    "a",
+    "B",
+    " ",
+    "  ",
+    "\n",
+    "\t",
+    "1",
+    "23",
+    "é",
+    "世",
+    "🦀",
+    "'s",
+    "\0",
+    "½",
+    "\r\n",
+    "\u0301",
+    "<|im_end|>",
+    "<|",
+]
+
+
+def build(metadata):
+    return Tokenizer(tokenizer_from_gguf(metadata))
+
+
+def words(tokenizer, text):
+    """The text's tokens, spelled as the vocabulary spells them."""
+    return tokenizer.hf.convert_ids_to_tokens(tokenizer.encode(text).tolist())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("text", "ids"), SMOLLM2_IDS)
+def test_smollm2_gives_the_ids_that_transformers_gives(smollm2, text, ids):
+    assert smollm2.encode(text).tolist() == ids
+    assert smollm2.decode(ids, skip_special_tokens=False) == text
+
+
+@pytest.mark.slow
+def test_smollm2_has_its_special_tokens_and_chat_template(smollm2):
+    assert (smollm2.bos_token_id, smollm2.eos_token_id, smollm2.vocab_size) == (1, 2, 49_152)
+    assert smollm2.special_ids == frozenset(range(17))
+    ids = smollm2.apply_chat_template([{"role": "user", "content": "Say hi"}]).tolist()
+    assert ids[-11:] == [1, 4093, 198, 36218, 15876, 2, 198, 1, 520, 9531, 198]
+    assert len(ids) == 32
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+def test_smollm2_equals_transformers_on_random_texts(smollm2):
+    from transformers import AutoTokenizer
+
+    path = resolve_model("smollm2")
+    theirs = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    rng = random.Random(0)
+    for _ in range(5_000):
+        text = "".join(rng.choices(ALPHABET, k=rng.randint(0, 30)))
+        assert smollm2.encode(text).tolist() == theirs(text).input_ids, repr(text)
+
+
+def test_an_unknown_kind_of_tokenizer_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"tokenizer\.ggml\.model='rwkv' is not supported"):
+        build(byte_level_metadata(model="rwkv"))
+
+
+def test_a_file_without_tokenizer_is_refused():
+    with pytest.raises(ValueError, match=r"tokenizer\.ggml\.model=None"):
+        build({})
+
+
+def test_an_unknown_pre_tokenizer_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"tokenizer\.ggml\.pre='chameleon' is not supported"):
+        build(byte_level_metadata(pre="chameleon"))
+
+
+def test_a_missing_list_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"no tokenizer\.ggml\.merges"):
+        build(byte_level_metadata(merges=None))
+
+
+def test_merges_of_texts_that_are_no_tokens_are_left_out():
+    assert words(build(byte_level_metadata(merges=["h e", "zz top"])), "hehe") == ["he", "he"]
+
+
+@pytest.mark.parametrize(("pre", "pieces"), [("gpt-2", ["12"]), ("qwen2", ["1", "2"]), ("llama-bpe", ["12"])])
+def test_each_pre_tokenizer_cuts_digits_its_own_way(pre, pieces):
+    assert words(build(byte_level_metadata(pre=pre, add_bos_token=False)), "12") == pieces
+
+
+def test_qwen2_composes_characters_first():
+    qwen, gpt2 = build(byte_level_metadata(pre="qwen2")), build(byte_level_metadata())
+    assert qwen.encode("e\u0301").tolist() == qwen.encode("é").tolist()
+    assert gpt2.encode("e\u0301").tolist() != gpt2.encode("é").tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "first"),
+    [
+        ({"add_bos_token": True}, 0),
+        ({"add_bos_token": False}, None),
+        ({}, None),
+        ({"pre": "llama-bpe"}, 0),
+        ({"pre": "llama-bpe", "add_bos_token": False}, None),
+        ({"add_bos_token": True, "bos_token_id": None}, None),
+    ],
+)
+def test_bos_is_added_when_the_file_or_its_kind_says_so(changes, first):
+    tokenizer = build(byte_level_metadata(**changes))
+    hello = tokenizer.hf.convert_tokens_to_ids("hello")
+    assert tokenizer.encode("hello").tolist() == [*([] if first is None else [first]), hello]
+
+
+def test_eos_is_added_when_the_file_says_so():
+    ids = build(byte_level_metadata(add_bos_token=True, add_eos_token=True)).encode("hello").tolist()
+    assert (ids[0], ids[-1], len(ids)) == (0, 1, 3)
+
+
+def test_sentencepiece_puts_a_space_and_bos_before_the_text(tiny_spm):
+    assert words(tiny_spm, "abc") == ["<s>", "▁abc"]
+    assert words(tiny_spm, " a") == ["<s>", "▁", "▁a"]
+
+
+def test_sentencepiece_without_prefix_keeps_the_text_as_it_is():
+    tokenizer = build(sentencepiece_metadata(add_space_prefix=False, add_bos_token=False))
+    assert words(tokenizer, "abc") == ["ab", "c"]
+    assert tokenizer.decode(tokenizer.encode(" abc")) == " abc"
+
+
+def test_sentencepiece_falls_back_to_bytes(tiny_spm):
+    assert words(tiny_spm, "世") == ["<s>", "▁", "<0xE4>", "<0xB8>", "<0x96>"]
+    assert tiny_spm.decode(tiny_spm.encode("a世 b")) == "a世 b"
+
+
+def best_first(text, metadata):
+    """Sentencepiece by the book: join the neighbours whose union scores best, leftmost first, until none is a token."""
+    scores = dict(zip(metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.scores"], strict=True))
+    symbols = list("▁" + text.replace(" ", "▁"))
+    while True:
+        joins = [(scores[a + b], -i) for i, (a, b) in enumerate(itertools.pairwise(symbols)) if a + b in scores]
+        if not joins:
+            return symbols
+        at = -max(joins)[1]
+        symbols[at : at + 2] = [symbols[at] + symbols[at + 1]]
+
+
+@settings(max_examples=300, deadline=None)
+@given(text=st.text("abc ", max_size=12))
+def test_sentencepiece_merges_follow_the_scores(tiny_spm, text):
+    expected = best_first(text, sentencepiece_metadata()) if text else []
+    assert words(tiny_spm, text)[1:] == expected

@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+
+
+def test_encode_gives_int32_ids(tiny):
+    ids = tiny.encode("hello hello")
+    assert ids.dtype == np.int32
+    assert tiny.decode(ids) == "hello hello"
+    assert len(ids) == 2
+
+
+def test_encode_of_nothing_is_empty_where_no_bos_is_added(tiny):
+    ids = tiny.encode("")
+    assert ids.shape == (0,)
+    assert ids.dtype == np.int32
+
+
+def test_bos_comes_once_before_a_plain_prompt(bos_tokenizer, bos_reference):
+    assert bos_tokenizer.encode(bos_reference["plain_prompt"]).tolist() == bos_reference["plain_ids"]
+
+
+def test_bos_comes_once_in_a_chat_whose_template_writes_it(bos_tokenizer, bos_reference):
+    assert bos_tokenizer.apply_chat_template(bos_reference["messages"]).tolist() == bos_reference["chat_ids"]
+
+
+def test_a_special_token_typed_in_the_text_is_one_id(tiny):
+    assert tiny.encode("</s>hello").tolist()[0] == tiny.eos_token_id
+    assert len(tiny.encode("</s><note>")) == 2
+
+
+def test_a_lone_surrogate_is_refused_with_its_place(tiny):
+    with pytest.raises(ValueError, match=r"U\+D800 at character 2"):
+        tiny.encode("ab\ud800")
+
+
+def test_a_lone_surrogate_in_a_chat_is_refused(bos_tokenizer):
+    with pytest.raises(ValueError, match=r"U\+DC00"):
+        bos_tokenizer.apply_chat_template([{"role": "user", "content": "\udc00"}])
+
+
+def test_nul_is_an_ordinary_character(tiny):
+    assert tiny.decode(tiny.encode("a\0b")) == "a\0b"
+
+
+def test_decode_leaves_special_tokens_out_unless_told(tiny):
+    ids = [0, *tiny.encode("hello"), 2, 1]
+    assert tiny.decode(ids) == "hello<note>"
+    assert tiny.decode(ids, skip_special_tokens=False) == "<s>hello<note></s>"
+
+
+def test_only_control_tokens_are_special(tiny):
+    assert [i for i in range(tiny.vocab_size) if tiny.is_special(i)] == [0, 1]
+
+
+def test_ids_outside_the_vocabulary_have_no_text(tiny):
+    assert tiny.decode([tiny.vocab_size, *tiny.encode("hello")]) == "hello"
+
+
+def test_truncation_asked_for_by_a_user_does_not_stay_on(tiny):
+    assert len(tiny.hf("abc", truncation=True, max_length=1).input_ids) == 1
+    assert len(tiny.encode("abc")) == 3
+
+
+def test_the_hugging_face_object_gives_the_same_ids(bos_tokenizer):
+    assert bos_tokenizer.hf("hello world").input_ids == bos_tokenizer.encode("hello world").tolist()
