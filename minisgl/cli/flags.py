@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
+from rich.markup import escape
 
 from minisgl.core import SamplingParams
 from minisgl.engine.config import EngineConfig
@@ -59,7 +60,7 @@ def _make_flag(field: dataclasses.Field[Any], hint: Any, panel: str) -> inspect.
     declaration = f"--{name}/--no-{name}" if hint is bool else f"--{name}"
     option = typer.Option(
         declaration,
-        help=_help_of(field, hint),
+        help=escape(_help_of(field, hint)),
         rich_help_panel=panel,
         show_default=False,
     )

@@ -128,4 +128,5 @@ def _open_output(path: Path | None) -> Iterator[IO[str]]:
 
 def _as_chat(llm: LLM, prompt: str) -> list[int]:
     """Token ids of the model's chat template around one user message, up to where the answer begins."""
-    return llm.tokenizer.apply_chat_template([{"role": "user", "content": prompt}])
+    ids: list[int] = llm.tokenizer.apply_chat_template([{"role": "user", "content": prompt}]).tolist()
+    return ids

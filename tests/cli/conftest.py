@@ -1,0 +1,128 @@
+"""A made-up LLM for the commands, and a way to run a command line as a user would."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from minisgl.cli import main
+from minisgl.core import SamplingParams
+from minisgl.engine.config import EngineConfig
+from minisgl.scheduler.config import SchedulerConfig
+
+
+class FakeTokenizer:
+    """One id a character."""
+
+    def apply_chat_template(self, messages: list[dict[str, str]]) -> np.ndarray:
+        text = "".join(f"<{message['role']}>{message['content']}" for message in messages)
+        return np.array([ord(char) for char in text], dtype=np.int32)
+
+
+class FakeLLM:
+    """Answers a text with its upper case, a character a chunk, two prompts in turns; "bad" fails.
+
+    press_ctrl_c_at: send SIGINT to this process before the chunk with this number.
+    """
+
+    last: FakeLLM
+    press_ctrl_c_at: int | None = None
+
+    def __init__(self, model: str, **config: Any) -> None:
+        EngineConfig(model=model, **{name: value for name, value in config.items() if name != "cache_type"})
+        SchedulerConfig(**{name: value for name, value in config.items() if name == "cache_type"})
+        self.model, self.config = model, config
+        self.tokenizer = FakeTokenizer()
+        self.calls: list[tuple[Any, SamplingParams]] = []
+        self.aborted = self.is_shut_down = False
+        FakeLLM.last = self
+
+    def __enter__(self) -> FakeLLM:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.is_shut_down = True
+
+    def generate(self, prompts: list[Any], params: SamplingParams, *, stream: bool) -> Iterator[dict[str, Any]]:
+        assert stream
+        self.calls.append((prompts, params))
+        return self._stream([text if isinstance(text, str) else "".join(map(chr, text)) for text in prompts])
+
+    def chat(self, messages: list[dict[str, str]], params: SamplingParams, *, stream: bool) -> Iterator[dict[str, Any]]:
+        assert stream
+        self.calls.append(([dict(message) for message in messages], params))
+        return self._stream([messages[-1]["content"]])
+
+    def stats(self) -> dict[str, Any]:
+        return {"num_pages": 64, "hit_rate": 0.75}
+
+    def tree(self) -> str:
+        return "root\n└── [12 tokens]"
+
+    def _stream(self, texts: list[str]) -> Iterator[dict[str, Any]]:
+        try:
+            yield from self._chunks(texts)
+        except GeneratorExit:
+            self.aborted = True
+            raise
+
+    def _chunks(self, texts: list[str]) -> Iterator[dict[str, Any]]:
+        number = 0
+        for position in range(max(map(len, texts)) + 1):
+            for index, text in enumerate(texts):
+                if position <= len(text):
+                    if number == self.press_ctrl_c_at:
+                        os.kill(os.getpid(), signal.SIGINT)
+                    yield make_chunk(index, text, position)
+                    number += 1
+
+
+def make_chunk(index: int, text: str, position: int) -> dict[str, Any]:
+    chunk = {"index": index, "text": "", "token_ids": [], "finish_reason": None}
+    if position < len(text):
+        return {**chunk, "text": text[position].upper() if text != "bad" else "", "token_ids": [1]}
+    output = {"text": text.upper(), "token_ids": [1] * len(text), "finish_reason": "stop"}
+    output |= {"prompt_tokens": len(text), "cached_tokens": len(text) // 2, "logprobs": [float("-inf")]}
+    if text == "bad":
+        output |= {"text": "", "token_ids": [], "finish_reason": "error", "error": "out of luck"}
+    return {**chunk, "finish_reason": output["finish_reason"], "output": output}
+
+
+@dataclass
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def fake_llm(monkeypatch: pytest.MonkeyPatch) -> type[FakeLLM]:
+    monkeypatch.setattr("minisgl.llm.LLM", FakeLLM, raising=False)
+    monkeypatch.setattr(FakeLLM, "press_ctrl_c_at", None)
+    return FakeLLM
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """`run("generate", "hi", stdin="...")`: exit code, stdout and stderr of a command line."""
+
+    def run_line(*arguments: str, stdin: str = "") -> Done:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as exit_:
+            main(arguments)
+        captured = capsys.readouterr()
+        return Done(int(exit_.value.code or 0), captured.out, captured.err)
+
+    return run_line

@@ -1,0 +1,87 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import minisgl
+from minisgl.env import ENV
+
+
+def test_version_and_help_import_nothing_heavy():
+    code = (
+        "import sys; from minisgl.cli import main\n"
+        "try: main(sys.argv[1:])\n"
+        "except SystemExit: print(sorted({'torch', 'transformers', 'numpy'} & set(sys.modules)))"
+    )
+    for argument, words in (("--version", f"minisgl {minisgl.__version__}"), ("--help", "doctor")):
+        done = subprocess.run([sys.executable, "-c", code, argument], capture_output=True, text=True, check=True)
+        assert words in done.stdout
+        assert done.stdout.endswith("[]\n")
+
+
+def test_without_arguments_the_help_is_shown(run):
+    done = run()
+    assert done.code == 0
+    assert "generate" in done.out
+    assert "launch" not in done.out
+
+
+def test_an_unknown_command_is_a_usage_error(run):
+    done = run("serve-me")
+    assert done.code == 2
+    assert "No such command" in done.err
+
+
+def test_doctor_knows_this_python_and_the_pulled_models(run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(ENV.CACHE_DIR, "value", tmp_path)
+    done = run("doctor")
+    assert done.code == 0
+    assert sys.executable in done.out
+    assert "none pulled" in done.out
+
+
+def test_pull_of_an_unknown_alias_is_one_line_and_exit_2(run):
+    done = run("pull", "nonsense")
+    assert done.code == 2
+    assert done.out == ""
+    assert done.err == "error: no model has the alias 'nonsense'; known: smollm2, smollm2-135m-instruct\n"
+
+
+def test_a_wrong_variable_is_one_line_and_exit_2():
+    done = subprocess.run(
+        [sys.executable, "-m", "minisgl", "doctor"],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"MINISGL_LOG_LEVEL": "LOUD"},
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr == "error: MINISGL_LOG_LEVEL='LOUD' is not a valid log_level\n"
+
+
+def test_the_predecessors_command_line_opens_the_shell(run, fake_llm):
+    done = run("--model", "m", "--page-size", "4", "--shell", stdin="hi\n")
+    assert done.code == 0
+    assert "HI" in done.out
+    assert fake_llm.last.model == "m"
+    assert fake_llm.last.config == {"page_size": 4}
+
+
+def test_without_shell_the_missing_server_is_said(run):
+    done = run("--model", "m", "--port", "8000")
+    assert done.code == 2
+    assert done.err.startswith("error: this version has no HTTP server")
+
+
+def test_more_than_one_gpu_is_refused_by_the_config(run, fake_llm):
+    done = run("--model", "m", "--tensor-parallel-size", "2", "--shell")
+    assert done.code == 2
+    assert done.err.startswith("error: tensor_parallel_size=2")
+
+
+def test_a_reader_that_leaves_early_ends_the_command_quietly():
+    pipeline = f"{sys.executable} -m minisgl doctor --json | true"
+    done = subprocess.run(["bash", "-c", pipeline], capture_output=True, text=True, check=True)
+    assert done.stderr == ""

@@ -1,0 +1,61 @@
+import pytest
+
+
+def test_every_turn_sends_the_whole_history(run, fake_llm):
+    done = run("chat", "--max-tokens", "5", stdin="hi\n\nyou\n")
+    assert done.code == 0
+    assert done.out == "HI\nYOU\n"
+    first, second = fake_llm.last.calls
+    assert first[0] == [{"role": "user", "content": "hi"}]
+    assert second[0] == [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "HI"},
+        {"role": "user", "content": "you"},
+    ]
+    assert second[1].max_tokens == 5
+    assert fake_llm.last.is_shut_down
+
+
+def test_reset_forgets_all_but_the_system_message(run, fake_llm):
+    run("chat", "--system", "be brief", stdin="hi\n/reset\nyou\n")
+    system = {"role": "system", "content": "be brief"}
+    assert [messages for messages, _ in fake_llm.last.calls] == [
+        [system, {"role": "user", "content": "hi"}],
+        [system, {"role": "user", "content": "you"}],
+    ]
+
+
+def test_exit_ends_before_the_input_does(run, fake_llm):
+    assert run("chat", stdin="hi\n/exit\nyou\n").out == "HI\n"
+
+
+def test_stats_shows_the_tree_and_the_hit_rate(run, fake_llm):
+    done = run("chat", stdin="/stats\n")
+    assert "[12 tokens]" in done.out
+    assert "hit_rate: 75.0%" in done.out
+
+
+def test_help_lists_the_commands_and_an_unknown_one_points_there(run, fake_llm):
+    assert "/reset" in run("chat", stdin="/help\n").out
+    assert "/what is no command; /help" in run("chat", stdin="/what now\n").out
+
+
+def test_ctrl_c_stops_the_reply_but_not_the_chat(run, fake_llm, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fake_llm, "press_ctrl_c_at", 2)
+    done = run("chat", stdin="a long one\nyo\n")
+    assert done.code == 0
+    assert "A L [stopped]\n" in done.out
+    assert fake_llm.last.aborted
+    _, (history, _) = fake_llm.last.calls
+    assert history[1] == {"role": "assistant", "content": "A L"}
+
+
+def test_a_failed_reply_is_shown_and_forgotten(run, fake_llm):
+    done = run("chat", stdin="bad\nhi\n")
+    assert "error: out of luck" in done.out
+    _, (history, _) = fake_llm.last.calls
+    assert history == [{"role": "user", "content": "hi"}]
+
+
+def test_escape_codes_of_the_model_do_not_reach_the_terminal(run, fake_llm):
+    assert run("chat", stdin="a\x1b[31mb 👩‍💻\n").out == "A[31MB 👩‍💻\n"

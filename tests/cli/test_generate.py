@@ -1,0 +1,122 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from minisgl.core import SamplingParams
+
+
+def test_one_prompt_is_answered_on_stdout_and_summed_up_on_stderr(run, fake_llm):
+    done = run("generate", "hello")
+    assert done.code == 0
+    assert done.out == "HELLO\n"
+    assert done.err.startswith("1 prompt, 5 prompt tokens (40% cached), 5 generated, ")
+    assert fake_llm.last.model == "smollm2"
+    assert fake_llm.last.is_shut_down
+
+
+def test_flags_become_fields_and_only_those_given(run, fake_llm):
+    run("generate", "--model", "m", "--num-pages", "9", "--cache-type", "naive", "--dtype", "float32", "hello")
+    assert fake_llm.last.model == "m"
+    assert fake_llm.last.config == {"num_page_override": 9, "cache_type": "naive", "dtype": "float32"}
+
+
+def test_sampling_flags_of_every_shape_become_sampling_params(run, fake_llm):
+    run(
+        *("generate", "--temperature", "0.5", "--ignore-eos", "--stop", "a", "--stop", "b", "--stop-token-ids", "7"),
+        *("--logit-bias", "3=-1.5", "--logit-bias", "4=2", "--max-tokens", "9", "--seed", "0", "hello"),
+    )
+    (_, params), *_ = fake_llm.last.calls
+    assert params == SamplingParams(
+        temperature=0.5,
+        ignore_eos=True,
+        stop=("a", "b"),
+        stop_token_ids=(7,),
+        logit_bias={3: -1.5, 4: 2.0},
+        max_tokens=9,
+        seed=0,
+    )
+
+
+def test_many_prompts_come_in_order_whatever_finishes_first(run, fake_llm, tmp_path: Path):
+    file = tmp_path / "prompts.txt"
+    file.write_text("long text\n\nab\n")
+    done = run("generate", "--file", str(file), "--jsonl", "middle")
+    records = [json.loads(line) for line in done.out.splitlines()]
+    assert [(record["index"], record["prompt"], record["text"]) for record in records] == [
+        (0, "middle", "MIDDLE"),
+        (1, "long text", "LONG TEXT"),
+        (2, "ab", "AB"),
+    ]
+    assert "3 prompts" in done.err
+
+
+def test_json_lines_are_strict_json(run, fake_llm):
+    def refuse(name: str) -> None:
+        raise AssertionError(f"{name} is no JSON")
+
+    done = run("generate", "--jsonl", "hello")
+    assert json.loads(done.out, parse_constant=refuse)["logprobs"] == [None]
+
+
+def test_the_output_file_takes_the_lines_and_stdout_stays_empty(run, fake_llm, tmp_path: Path):
+    path = tmp_path / "out.jsonl"
+    done = run("generate", "--output", str(path), "hello", "世界")
+    assert done.out == ""
+    assert [json.loads(line)["prompt"] for line in path.read_text(encoding="utf-8").splitlines()] == ["hello", "世界"]
+
+
+def test_several_prompts_as_text_are_told_apart(run, fake_llm):
+    assert run("generate", "ab", "cd").out == "[1] ab\nAB\n\n[2] cd\nCD\n\n"
+
+
+def test_a_prompt_that_fails_is_reported_and_the_others_run_on(run, fake_llm):
+    done = run("generate", "ab", "bad")
+    assert done.code == 1
+    assert "AB" in done.out
+    assert "error: prompt 2: out of luck" in done.err
+    assert "1 failed" in done.err
+
+
+def test_chat_sends_the_prompt_through_the_template(run, fake_llm):
+    assert run("generate", "--chat", "hi").out == "<USER>HI\n"
+    (prompts, _), *_ = fake_llm.last.calls
+    assert prompts == [[ord(char) for char in "<user>hi"]]
+
+
+def test_a_dash_reads_the_prompt_from_stdin(run, fake_llm):
+    assert run("generate", "-", stdin="two\nlines").out == "TWO\nLINES\n"
+
+
+def test_ctrl_c_aborts_and_keeps_what_was_finished(run, fake_llm, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fake_llm, "press_ctrl_c_at", 6)
+    done = run("generate", "--jsonl", "a long one", "b")
+    assert done.code == 130
+    assert fake_llm.last.aborted
+    assert fake_llm.last.is_shut_down
+    assert [json.loads(line)["text"] for line in done.out.splitlines()] == ["B"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "nothing to generate"),
+        (("--logit-bias", "x=1", "hi"), "--logit-bias 'x=1' is not ID=BIAS"),
+        (("--page-size", "0", "hi"), "page_size=0"),
+        (("--file", "/no/such/file"), "/no/such/file"),
+        (("--output", "/no/such/dir/x", "hi"), "/no/such/dir/x"),
+    ],
+)
+def test_a_mistake_of_the_user_is_one_line_and_exit_2(run, fake_llm, arguments: tuple[str, ...], words: str):
+    done = run("generate", *arguments)
+    assert done.code == 2
+    assert done.err.startswith("error: ")
+    assert words in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_help_explains_every_flag(run):
+    done = run("generate", "--help")
+    assert done.code == 0
+    for words in ("--num-pages", "--max-extend-tokens", "--temperature", "default: radix", "may be repeated"):
+        assert words in done.out
