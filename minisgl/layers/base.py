@@ -1,0 +1,61 @@
+"""What every layer with weights has: a place for them, and slots that say which checkpoint tensor goes where.
+
+Shape letters in this folder: T tokens, H hidden size, V vocabulary, D head dim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from minisgl.distributed import SINGLE, TPInfo
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How a model's weights are stored, and which share of them this rank holds."""
+
+    dtype: torch.dtype
+    device: torch.device
+    tp: TPInfo = SINGLE
+
+    def parameter(self, *shape: int) -> nn.Parameter:
+        """Memory for one weight, with nothing written to it yet; never trained."""
+        return nn.Parameter(torch.empty(shape, dtype=self.dtype, device=self.device), requires_grad=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """Where one checkpoint tensor goes.
+
+    shape: of the whole tensor in the checkpoint. dest: memory for this rank's part, which starts at `start` along
+    `dim` and is as long as `dest` there.
+    """
+
+    shape: tuple[int, ...]
+    dest: torch.Tensor
+    dim: int = 0
+    start: int = 0
+
+    def cut(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """This rank's part of the whole tensor, a view. ValueError that names the tensor if its shape is wrong."""
+        if tuple(tensor.shape) != self.shape:
+            raise ValueError(f"tensor {name!r}: expected shape {list(self.shape)}, got {list(tensor.shape)}")
+        return tensor.narrow(self.dim, self.start, self.dest.shape[self.dim])
+
+    def load(self, name: str, tensor: torch.Tensor) -> None:
+        """Copy this rank's part of the tensor, cast to the weight's dtype; errors as for `cut`."""
+        self.dest.copy_(self.cut(name, tensor))
+
+
+class Layer(nn.Module):
+    """A block that holds weights."""
+
+    def slots(self) -> dict[str, Slot]:
+        """By tensor name: "weight" is the layer's own, "q_proj.weight" that of a sibling which this layer replaces."""
+        raise NotImplementedError
+
+    def pack(self) -> None:
+        """Rearrange the loaded weights for speed and free the originals, if there is anything to win. Called once."""

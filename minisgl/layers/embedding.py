@@ -1,0 +1,75 @@
+"""Token ids to vectors, and hidden states to logits; each rank holds an equal share of the vocabulary."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+
+from minisgl.distributed import all_gather, all_reduce
+from minisgl.layers.base import Layer, Placement, Slot
+from minisgl.layers.linear import Linear
+
+
+class VocabParallelEmbedding(Layer):
+    """Rows [start, start + share) of the embedding table [V, H]."""
+
+    def __init__(self, vocab_size: int, hidden_size: int, place: Placement) -> None:
+        super().__init__()
+        self.tp, self.shape = place.tp, (vocab_size, hidden_size)
+        self.share = place.tp.shard("vocab_size", vocab_size)
+        self.start = place.tp.rank * self.share
+        self.weight = place.parameter(self.share, hidden_size)
+
+    def slots(self) -> dict[str, Slot]:
+        return {"weight": Slot(self.shape, self.weight, start=self.start)}
+
+    def partial(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """Vectors of the ids that this rank holds, zeros for the others."""
+        local = input_ids - self.start
+        absent = (local < 0) | (local >= self.share)
+        return F.embedding(local.masked_fill(absent, 0), self.weight).masked_fill_(absent[:, None], 0)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """input_ids: [T] int32 or int64 -> [T, H], the same on every rank, in memory of its own."""
+        if self.tp.size == 1:
+            return F.embedding(input_ids, self.weight)
+        return all_reduce(self.partial(input_ids), self.tp)
+
+
+class LMHead(Linear):
+    """Hidden states to logits, by weights of its own or, tied, by those of the embedding.
+
+    Packing copies a tied weight, since the look-up needs it too. Measured on SmolLM2's head (2 threads, 8 rows): 2.4 ms
+    packed against 5.5 in bfloat16, 5.0 against 22 in float32, of a step of 15 to 40 ms: worth 57 and 113 MB.
+    """
+
+    def __init__(
+        self, vocab_size: int, hidden_size: int, place: Placement, tied_to: VocabParallelEmbedding | None = None
+    ) -> None:
+        share = place.tp.shard("vocab_size", vocab_size)
+        weight = tied_to.weight if tied_to is not None else place.parameter(share, hidden_size)
+        super().__init__(weight, None, place.tp)
+        self.place, self.tied = place, tied_to is not None
+        self.shape, self.start = (vocab_size, hidden_size), place.tp.rank * share
+
+    def slots(self) -> dict[str, Slot]:
+        return {} if self.tied else {"weight": self._slot()}
+
+    def _slot(self) -> Slot:
+        assert self.weight is not None
+        return Slot(self.shape, self.weight, start=self.start)
+
+    def untie_if_different(self, name: str, tensor: torch.Tensor) -> bool:
+        """Give a tied head weights of its own if `tensor` [V, H] differs from the embedding; whether it did."""
+        assert self.tied, f"{name!r} is not tied"
+        assert self.weight is not None
+        part = self._slot().cut(name, tensor).to(self.weight)
+        if torch.equal(part, self.weight):
+            return False
+        self.tied, self.weight = False, self.place.parameter(*self.weight.shape)
+        self._slot().load(name, tensor)
+        return True
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """[N, H] -> [N, V] float32, the same on every rank."""
+        return all_gather(self.multiply(hidden, None), self.tp).float()

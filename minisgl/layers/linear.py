@@ -1,0 +1,93 @@
+"""Linear layers of which each rank computes a part, split by output (column) or by input (row).
+
+Weights are [out, in], as in checkpoints. Source of the split: Megatron-LM, arXiv:1909.08053 sec. 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from minisgl.distributed import TPInfo, all_reduce
+from minisgl.layers.base import Layer, Placement, Slot
+from minisgl.layers.packed import pack_weight, packed_linear
+
+
+class Linear(Layer):
+    """This rank's part of y = x W^T + b. Packing trades `weight` for `packed`: the same numbers in oneDNN's order."""
+
+    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None, tp: TPInfo) -> None:
+        super().__init__()
+        self.weight: nn.Parameter | None = weight
+        self.bias = bias
+        self.tp = tp
+        self.packed: torch.Tensor | None = None
+
+    def multiply(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        """[T, in of this rank] -> [T, out of this rank]."""
+        if self.packed is not None:
+            return packed_linear(x, self.packed, bias)
+        assert self.weight is not None
+        return F.linear(x, self.weight, bias)
+
+    def pack(self) -> None:
+        assert self.weight is not None, "packed twice"
+        self.packed = pack_weight(self.weight)
+        if self.packed is not None:
+            self.weight = None
+
+
+class ColumnParallelLinear(Linear):
+    """Several checkpoint tensors side by side in one matmul; each rank holds an equal share of the rows of every one.
+
+    parts: output features by the tensor's name, before the split, e.g. {"gate_proj": I, "up_proj": I}.
+    """
+
+    def __init__(self, in_features: int, parts: Mapping[str, int], bias: bool, place: Placement) -> None:
+        shares = {name: place.tp.shard(name, size) for name, size in parts.items()}
+        rows = sum(shares.values())
+        super().__init__(place.parameter(rows, in_features), place.parameter(rows) if bias else None, place.tp)
+        self.in_features, self.parts, self.shares = in_features, dict(parts), shares
+
+    def slots(self) -> dict[str, Slot]:
+        assert self.weight is not None
+        slots, row = {}, 0
+        for name, share in self.shares.items():
+            total, rows, start = self.parts[name], slice(row, row + share), self.tp.rank * share
+            slots[f"{name}.weight"] = Slot((total, self.in_features), self.weight[rows], start=start)
+            if self.bias is not None:
+                slots[f"{name}.bias"] = Slot((total,), self.bias[rows], start=start)
+            row += share
+        return slots
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[T, in] -> [T, this rank's share of every part, in order]."""
+        return self.multiply(x, self.bias)
+
+
+class RowParallelLinear(Linear):
+    """One checkpoint tensor of which each rank holds an equal share of the columns; the partial results are summed."""
+
+    def __init__(self, in_features: int, out_features: int, bias: bool, place: Placement) -> None:
+        share = place.tp.shard("in_features", in_features)
+        bias_vector = place.parameter(out_features) if bias else None
+        super().__init__(place.parameter(out_features, share), bias_vector, place.tp)
+        self.shape, self.start = (out_features, in_features), place.tp.rank * share
+
+    def slots(self) -> dict[str, Slot]:
+        assert self.weight is not None
+        slots = {"weight": Slot(self.shape, self.weight, dim=1, start=self.start)}
+        if self.bias is not None:
+            slots["bias"] = Slot(self.shape[:1], self.bias)
+        return slots
+
+    def partial(self, x: torch.Tensor) -> torch.Tensor:
+        """This rank's term of the sum; rank 0's carries the bias."""
+        return self.multiply(x, self.bias if self.tp.rank == 0 else None)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[T, in / tp_size] -> [T, out], the same on every rank."""
+        return all_reduce(self.partial(x), self.tp)

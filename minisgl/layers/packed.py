@@ -1,0 +1,31 @@
+"""oneDNN's prepacked matmul on a CPU: the weight is put into the kernel's own order once, not at every call."""
+
+from __future__ import annotations
+
+import torch
+
+
+def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether this build of torch and this processor have the fast kernel for the dtype."""
+    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if device.type != "cpu" or not available:
+        return False
+    if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return False
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def pack_weight(weight: torch.Tensor) -> torch.Tensor | None:
+    """A copy of `weight` [out, in] for `packed_linear` and nothing else, or None where there is no such kernel."""
+    if not can_pack(weight.device, weight.dtype):
+        return None
+    with torch.inference_mode():
+        packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight)
+    return packed
+
+
+def packed_linear(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """x [T, in] times a packed weight, plus bias: [T, out]."""
+    # The overload is named because looking it up costs 2 us a call.
+    out: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(x, packed, bias, "none", [], "")
+    return out

@@ -1,0 +1,136 @@
+"""What all causal language models share: how one is made, how weights come in, and how logits come out.
+
+Shape letters: T tokens in the batch, N rows wanted, H hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import nn
+
+from minisgl.core import Context
+from minisgl.distributed import SINGLE, TPInfo
+from minisgl.layers import Layer, LMHead, Placement, RotaryEmbedding, Slot
+from minisgl.models.config import ModelConfig
+from minisgl.models.registry import MODELS
+from minisgl.utils.logging import get_logger
+
+logger = get_logger(__name__)
+
+HEAD = "lm_head.weight"
+ROPE_FREQS = "rope_freqs.weight"
+
+
+def create_model(config: ModelConfig, dtype: torch.dtype, device: torch.device, tp: TPInfo = SINGLE) -> BaseCausalLM:
+    """The model, with this rank's share of every weight allocated on `device` but not written.
+
+    Next come `load_weight` for every tensor and `finish_loading`, or `init_dummy_weights`. ValueError, before anything
+    is allocated, if the ranks cannot share the model evenly.
+    """
+    for name in ("num_qo_heads", "num_kv_heads", "intermediate_size", "vocab_size"):
+        tp.shard(name, getattr(config, name))
+    return MODELS[config.architecture]()(config, Placement(dtype, device, tp))
+
+
+class BaseCausalLM(nn.Module, ABC):
+    """A model that is being loaded, until `finish_loading`; then one that `forward` and `compute_logits` can run.
+
+    Submodules are named so that a layer's path is the prefix of its tensors in a Hugging Face checkpoint. Subclasses
+    make `lm_head` and `rotary_emb`.
+    """
+
+    lm_head: LMHead
+    rotary_emb: RotaryEmbedding
+
+    def __init__(self, config: ModelConfig, place: Placement) -> None:
+        super().__init__()
+        self.config = config
+        self.place = place
+        self._slots: dict[str, Slot] = {}
+        self._loaded: set[str] = set()
+        self._stray_head: torch.Tensor | None = None
+
+    @abstractmethod
+    def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, ctx: Context) -> torch.Tensor:
+        """input_ids, positions: [T] int32 or int64 -> hidden states after the final norm, [T, H]."""
+
+    def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden: [N, H], the rows that are wanted -> [N, V] float32."""
+        logits: torch.Tensor = self.lm_head(hidden)
+        return logits
+
+    def load_weight(self, name: str, tensor: torch.Tensor) -> None:
+        """Take what this rank needs of one checkpoint tensor, by its Hugging Face name.
+
+        ROPE_FREQS, which only GGUF files have, divides the rotary frequencies. Precomputed frequencies are ignored.
+        ValueError that names the tensor if the model has no such weight, or one of another shape.
+        """
+        if name.endswith("rotary_emb.inv_freq"):
+            return
+        if name == ROPE_FREQS:
+            self.rotary_emb.divide_frequencies(name, tensor)
+        elif name == HEAD and self.lm_head.tied:
+            self._stray_head = tensor
+        else:
+            self._slot(name).load(name, tensor)
+            self._loaded.add(name)
+
+    def finish_loading(self) -> None:
+        """Settle the head, and pack the weights. ValueError that names every tensor that never came."""
+        if missing := [name for name in self._all_slots() if name not in self._loaded]:
+            raise ValueError(f"{len(missing)} tensors never came: {', '.join(missing)}")
+        self._settle_head()
+        self._slots.clear()  # they keep the unpacked weights alive
+        for layer in self.modules():
+            if isinstance(layer, Layer):
+                layer.pack()
+
+    def init_dummy_weights(self, seed: int) -> None:
+        """Small random weights in place of a checkpoint, and loading is finished.
+
+        The same ones for a seed, whatever the number of ranks.
+        """
+        generator = torch.Generator(self.place.device).manual_seed(seed)
+        for name, slot in self._all_slots().items():
+            tensor = torch.empty(slot.shape, dtype=self.place.dtype, device=self.place.device)
+            if len(slot.shape) == 1:
+                tensor.fill_(0.0 if name.endswith(".bias") else 1.0)
+            else:
+                tensor.normal_(std=0.02, generator=generator)
+            self.load_weight(name, tensor)
+        self.finish_loading()
+
+    def _all_slots(self) -> dict[str, Slot]:
+        if not self._slots:
+            self._slots = _collect_slots(self)
+        return self._slots
+
+    def _slot(self, name: str) -> Slot:
+        slot = self._all_slots().get(name)
+        if slot is None:
+            raise ValueError(f"unknown tensor {name!r}: {self.config.architecture} as configured has no such weight")
+        return slot
+
+    def _settle_head(self) -> None:
+        """A tied model's file may hold a head all the same. Like Hugging Face 5.24 we take it if it differs."""
+        if self._stray_head is None:
+            return
+        differs = self.lm_head.untie_if_different(HEAD, self._stray_head)
+        self._stray_head = None
+        if differs:
+            logger.warning("the config ties the head to the embedding, but %s differs: taking the file's head", HEAD)
+        else:
+            logger.info("%s equals the embedding that the config ties it to: taking the embedding", HEAD)
+
+
+def _collect_slots(model: nn.Module) -> dict[str, Slot]:
+    """Every slot by its full tensor name; see `Layer.slots` for the two kinds of key."""
+    slots = {}
+    for path, layer in model.named_modules():
+        if isinstance(layer, Layer):
+            parent = path.rpartition(".")[0]
+            for key, slot in layer.slots().items():
+                slots[f"{parent if '.' in key else path}.{key}"] = slot
+    return slots

@@ -1,0 +1,121 @@
+"""What a decoder model looks like, read from a Hugging Face config.json of either generation and checked at once.
+
+Source: transformers 5.24, `configuration_llama.py` and `configuration_qwen3.py`, for the names and the defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from minisgl.models.registry import MODELS
+from minisgl.models.rope import RopeConfig
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The shape of a model. Counts are those of the whole model, before tensor parallelism divides them.
+
+    architecture: Hugging Face's class name. dtype: of the checkpoint. eos_token_ids: tokens that end a text, maybe
+    none. max_position_embeddings: the context length in tokens.
+    """
+
+    architecture: str
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    num_qo_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_position_embeddings: int
+    rope: RopeConfig = field(default_factory=RopeConfig)
+    rms_norm_eps: float = 1e-6
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    tie_word_embeddings: bool = False
+    dtype: torch.dtype = torch.float32
+    eos_token_ids: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.num_qo_heads % self.num_kv_heads != 0:
+            raise ValueError(f"num_kv_heads={self.num_kv_heads} does not divide num_qo_heads={self.num_qo_heads}")
+        if self.head_dim % 2 != 0:
+            raise ValueError(f"head_dim={self.head_dim} is odd: rotary positions turn pairs")
+
+    @classmethod
+    def from_hf(cls, config: Mapping[str, Any]) -> ModelConfig:
+        """The content of a config.json; nulls count as absent.
+
+        ValueError that names what is missing, unknown or not supported here; nothing is ignored that changes logits.
+        """
+        config = _without_nulls(config)
+        architecture = _architecture(config)
+        _check_supported(config)
+        num_qo_heads = _required(config, "num_attention_heads")
+        hidden_size = _required(config, "hidden_size")
+        return cls(
+            architecture=architecture,
+            num_layers=_required(config, "num_hidden_layers"),
+            hidden_size=hidden_size,
+            intermediate_size=_required(config, "intermediate_size"),
+            num_qo_heads=num_qo_heads,
+            num_kv_heads=config.get("num_key_value_heads", num_qo_heads),
+            head_dim=config.get("head_dim", hidden_size // num_qo_heads),
+            vocab_size=_required(config, "vocab_size"),
+            max_position_embeddings=_required(config, "max_position_embeddings"),
+            rope=RopeConfig.from_hf(config),
+            rms_norm_eps=config.get("rms_norm_eps", 1e-6),
+            attention_bias=config.get("attention_bias", False),
+            mlp_bias=config.get("mlp_bias", False),
+            tie_word_embeddings=config.get("tie_word_embeddings", False),
+            dtype=_dtype(config),
+            eos_token_ids=_token_ids(config.get("eos_token_id", [])),
+        )
+
+
+def _without_nulls(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if value is not None}
+
+
+def _required(config: Mapping[str, Any], key: str) -> Any:
+    if key not in config:
+        raise ValueError(f"the model's config lacks {key!r}")
+    return config[key]
+
+
+def _architecture(config: Mapping[str, Any]) -> str:
+    names = _required(config, "architectures")
+    if len(names) != 1:
+        raise ValueError(f"the model's config names {len(names)} architectures, {names}; exactly one is expected")
+    MODELS[names[0]]  # an unknown name is a ValueError here, before any weight is read
+    return str(names[0])
+
+
+def _check_supported(config: Mapping[str, Any]) -> None:
+    if (act := config.get("hidden_act", "silu")) != "silu":
+        raise ValueError(f"hidden_act={act!r} is not supported; known: 'silu'")
+    if "quantization_config" in config:
+        method = config["quantization_config"].get("quant_method")
+        raise ValueError(f"quantization_config with quant_method={method!r} is not supported")
+    window, layer_types = config.get("sliding_window"), config.get("layer_types", [])
+    if window is not None and config.get("use_sliding_window", True):
+        raise ValueError(f"sliding_window={window} is in use, and only full attention is supported")
+    if other := sorted(set(layer_types) - {"full_attention"}):
+        raise ValueError(f"layer_types has {', '.join(other)}, and only full_attention is supported")
+
+
+def _dtype(config: Mapping[str, Any]) -> torch.dtype:
+    name = str(config.get("dtype", config.get("torch_dtype", "float32"))).removeprefix("torch.")
+    if name not in DTYPES:
+        raise ValueError(f"dtype={name!r} is not supported; known: {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def _token_ids(value: int | list[int]) -> tuple[int, ...]:
+    return (value,) if isinstance(value, int) else tuple(value)

@@ -1,0 +1,115 @@
+"""Llama, and what is built like it (SmolLM2): pre-norm decoder, grouped-query attention, gated MLP.
+
+Shape letters: T tokens in the batch, H hidden size, Hq and Hkv heads of this rank, D head dim.
+Source: arXiv:2302.13971, arXiv:2407.21783; module names as in transformers' `modeling_llama.py`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from minisgl.core import Context
+from minisgl.layers import (
+    AttentionLayer,
+    ColumnParallelLinear,
+    LMHead,
+    Placement,
+    RMSNorm,
+    RotaryEmbedding,
+    Rotation,
+    RowParallelLinear,
+    VocabParallelEmbedding,
+    apply_rotary,
+    silu_and_mul,
+)
+from minisgl.models.base import BaseCausalLM
+from minisgl.models.config import ModelConfig
+
+
+class LlamaAttention(nn.Module):
+    """q, k, v in one matmul; q and k turn by position together, since they lie side by side."""
+
+    def __init__(self, config: ModelConfig, layer_id: int, place: Placement) -> None:
+        super().__init__()
+        hidden, head_dim, bias = config.hidden_size, config.head_dim, config.attention_bias
+        q_size, kv_size = config.num_qo_heads * head_dim, config.num_kv_heads * head_dim
+        self.head_dim = head_dim
+        self.num_qo_heads = place.tp.shard("num_qo_heads", config.num_qo_heads)
+        self.num_kv_heads = place.tp.shard("num_kv_heads", config.num_kv_heads)
+        parts = {"q_proj": q_size, "k_proj": kv_size, "v_proj": kv_size}
+        self.qkv_proj = ColumnParallelLinear(hidden, parts, bias, place)
+        self.attn = AttentionLayer(layer_id)
+        self.o_proj = RowParallelLinear(q_size, hidden, bias, place)
+
+    def forward(self, x: torch.Tensor, rotation: Rotation, ctx: Context) -> torch.Tensor:
+        qkv = self.qkv_proj(x).view(len(x), -1, self.head_dim)
+        qk, v = qkv.split_with_sizes([self.num_qo_heads + self.num_kv_heads, self.num_kv_heads], dim=1)
+        q, k = apply_rotary(qk, rotation).split_with_sizes([self.num_qo_heads, self.num_kv_heads], dim=1)
+        out: torch.Tensor = self.o_proj(self.attn(q, k, v, ctx))
+        return out
+
+
+class LlamaMLP(nn.Module):
+    """down(silu(gate(x)) * up(x)); gate and up are one matmul."""
+
+    def __init__(self, config: ModelConfig, place: Placement) -> None:
+        super().__init__()
+        hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
+        self.gate_up_proj = ColumnParallelLinear(hidden, {"gate_proj": inner, "up_proj": inner}, bias, place)
+        self.down_proj = RowParallelLinear(inner, hidden, bias, place)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.down_proj(silu_and_mul(self.gate_up_proj(x)))
+        return out
+
+
+class LlamaDecoderLayer(nn.Module):
+    """Attention, then MLP. The residual stream travels beside x, which is what is still to be added to it."""
+
+    def __init__(self, config: ModelConfig, layer_id: int, place: Placement) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, place)
+        self.self_attn = LlamaAttention(config, layer_id, place)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, place)
+        self.mlp = LlamaMLP(config, place)
+
+    def forward(
+        self, x: torch.Tensor, residual: torch.Tensor | None, rotation: Rotation, ctx: Context
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """x: [T, H]. residual: [T, H], written in place; None in the first layer."""
+        x, residual = self.input_layernorm.add_and_norm(x, residual)
+        x = self.self_attn(x, rotation, ctx)
+        x, residual = self.post_attention_layernorm.add_and_norm(x, residual)
+        return self.mlp(x), residual
+
+
+class LlamaModel(nn.Module):
+    """Embedding, layers, final norm."""
+
+    def __init__(self, config: ModelConfig, place: Placement) -> None:
+        super().__init__()
+        self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size, place)
+        self.layers = nn.ModuleList(LlamaDecoderLayer(config, i, place) for i in range(config.num_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, place)
+
+    def forward(self, input_ids: torch.Tensor, rotation: Rotation, ctx: Context) -> torch.Tensor:
+        x, residual = self.embed_tokens(input_ids), None
+        for layer in self.layers:
+            x, residual = layer(x, residual, rotation, ctx)
+        return self.norm.add_and_norm(x, residual)[0]
+
+
+class LlamaForCausalLM(BaseCausalLM):
+    """The whole model."""
+
+    def __init__(self, config: ModelConfig, place: Placement) -> None:
+        super().__init__(config, place)
+        self.rotary_emb = RotaryEmbedding(config.rope.inverse_frequencies(config.head_dim), place)
+        self.model = LlamaModel(config, place)
+        tied_to = self.model.embed_tokens if config.tie_word_embeddings else None
+        self.lm_head = LMHead(config.vocab_size, config.hidden_size, place, tied_to)
+
+    def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, ctx: Context) -> torch.Tensor:
+        hidden: torch.Tensor = self.model(input_ids, self.rotary_emb(positions), ctx)
+        return hidden
