@@ -15,7 +15,6 @@ from minisgl.utils.json_file import read_json
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _FLOATS = ("F64", "F32", "F16", "BF16")
-_DERIVED = ".rotary_emb.inv_freq"  # Old Llama files hold this buffer; it follows from the configuration.
 
 
 class SafetensorsFiles:
@@ -70,7 +69,7 @@ def _check_header(file: Path, wanted: set[str] | None) -> list[str]:
         present = handle.offset_keys()
         if missing := (wanted or set()).difference(present):
             raise ValueError(f"{file} lacks {min(missing)!r}, which {_INDEX} places there")
-        names = [name for name in present if (wanted is None or name in wanted) and not name.endswith(_DERIVED)]
+        names = [name for name in present if wanted is None or name in wanted]
         for name in names:
             dtype = handle.get_slice(name).get_dtype()
             if dtype not in _FLOATS:

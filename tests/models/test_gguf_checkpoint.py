@@ -1,0 +1,173 @@
+"""GGUF files seen as Hugging Face checkpoints: configuration, names, order of rows, end tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.gguf_variants import DATA, llama_variant, write_gguf
+
+from minisgl.models.checkpoint import open_checkpoint
+from minisgl.models.gguf_checkpoint import unpermute
+from minisgl.models.gguf_names import hf_name
+from minisgl.utils.gguf_file import GGUFFile
+
+LLAMA = DATA / "llama_f32.gguf"
+
+
+def config_of(path: Path) -> dict[str, Any]:
+    return open_checkpoint(path).hf_config()
+
+
+def as_architecture(path: Path, name: str, more: dict[str, torch.Tensor] | None = None) -> Path:
+    """The random Llama, called by another architecture's name."""
+    base = GGUFFile(LLAMA)
+    metadata = {key.replace("llama.", f"{name}."): value for key, value in base.metadata.items()}
+    tensors = {key: base.read(key) for key in base.tensors} | (more or {})
+    return write_gguf(path, metadata | {"general.architecture": name}, {k: (v, "F32") for k, v in tensors.items()})
+
+
+def test_the_config_of_a_llama_is_what_transformers_derives() -> None:
+    """Values: AutoConfig.from_pretrained(..., gguf_file=...) of transformers 5.24, which leaves architectures out."""
+    assert config_of(LLAMA) == {
+        "architectures": ["LlamaForCausalLM"],
+        "attention_bias": False,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+        "head_dim": 64,
+        "hidden_act": "silu",
+        "hidden_size": 256,
+        "intermediate_size": 256,
+        "max_position_embeddings": 256,
+        "mlp_bias": False,
+        "model_type": "llama",
+        "num_attention_heads": 4,
+        "num_hidden_layers": 1,
+        "num_key_value_heads": 2,
+        "rms_norm_eps": 9.999999747378752e-06,
+        "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
+        "tie_word_embeddings": False,
+        "vocab_size": 512,
+    }
+
+
+def test_a_file_without_a_head_is_tied(tmp_path: Path) -> None:
+    assert config_of(llama_variant(tmp_path / "tied.gguf", leave_out=("output.weight",)))["tie_word_embeddings"]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        ({"llama.rope.scaling.type": "none"}, {"rope_type": "default"}),
+        ({"llama.rope.scaling.factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
+        ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 1.0}, {"rope_type": "default"}),
+        ({"llama.rope.scale_linear": 2.0}, {"rope_type": "linear", "factor": 2.0}),
+        ({"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0}, {"rope_type": "yarn", "factor": 4.0}),
+        ({"llama.rope.freq_base": None}, {"rope_type": "default", "rope_theta": 10000.0}),
+        ({"llama.rope.freq_base": 500000.0}, {"rope_type": "default", "rope_theta": 500000.0}),
+    ],
+)
+def test_rope_is_given_as_transformers_writes_it(
+    metadata: dict[str, Any], expected: dict[str, Any], tmp_path: Path
+) -> None:
+    path = llama_variant(tmp_path / "rope.gguf", metadata=metadata)
+    assert config_of(path)["rope_parameters"] == {"rope_theta": 10000.0} | expected
+
+
+def test_one_value_for_each_layer_is_one_value_if_all_agree(tmp_path: Path) -> None:
+    path = llama_variant(tmp_path / "list.gguf", metadata={"llama.attention.head_count_kv": [2, 2, 2]})
+    assert config_of(path)["num_key_value_heads"] == 2
+
+
+@pytest.mark.parametrize(
+    ("metadata", "message"),
+    [
+        ({"llama.attention.head_count_kv": [2, 4]}, r"llama\.attention\.head_count_kv is \[2, 4\]"),
+        ({"llama.block_count": None}, r"llama\.block_count is None, not a number"),
+        ({"llama.attention.value_length": 32}, r"llama\.attention\.value_length differs .* 64"),
+        ({"llama.rope.dimension_count": 32}, r"llama\.rope\.dimension_count rotates a part of head_dim=64"),
+        ({"split.count": 3}, "one of the 3 parts"),
+    ],
+)
+def test_what_the_models_cannot_do_is_refused_by_its_key(
+    metadata: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    path = llama_variant(tmp_path / "refused.gguf", metadata=metadata)
+    with pytest.raises(ValueError, match=message):
+        open_checkpoint(path)
+
+
+def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"other\.gguf: architecture 'mamba' is not supported"):
+        open_checkpoint(as_architecture(tmp_path / "other.gguf", "mamba"))
+
+
+def test_a_tensor_with_an_unknown_name_is_named(tmp_path: Path) -> None:
+    path = llama_variant(tmp_path / "moe.gguf", more={"blk.0.ffn_gate_inp.weight": torch.zeros(8, 256)})
+    with pytest.raises(ValueError, match=r"moe\.gguf: tensor 'blk\.0\.ffn_gate_inp\.weight'"):
+        open_checkpoint(path)
+
+
+def test_a_file_without_an_embedding_is_refused(tmp_path: Path) -> None:
+    path = llama_variant(tmp_path / "none.gguf", leave_out=("token_embd.weight",))
+    with pytest.raises(ValueError, match=r"has no tensor 'token_embd\.weight'"):
+        open_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("blk.12.attn_q.bias", "model.layers.12.self_attn.q_proj.bias"),
+        ("blk.0.attn_k_norm.weight", "model.layers.0.self_attn.k_norm.weight"),
+        ("blk.3.ffn_down.weight", "model.layers.3.mlp.down_proj.weight"),
+        ("blk.3.ffn_norm.weight", "model.layers.3.post_attention_layernorm.weight"),
+        ("output.weight", "lm_head.weight"),
+        ("rope_freqs.weight", "rope_freqs.weight"),
+        ("blk.0.attn_q.scale", None),
+        ("blk.x.attn_q.weight", None),
+        ("output.bias", None),
+    ],
+)
+def test_names_are_hugging_faces(name: str, expected: str | None) -> None:
+    assert hf_name(name) == expected
+
+
+def test_unpermute_brings_pairs_back_to_halves() -> None:
+    """Two heads of 6 rows: llama.cpp keeps rows (0, 3), (1, 4), (2, 5) of each head together."""
+    stored = torch.tensor([0, 3, 1, 4, 2, 5, 10, 13, 11, 14, 12, 15])
+    expected = [0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15]
+    assert unpermute(stored, num_heads=2).tolist() == expected
+    assert unpermute(stored[:, None], num_heads=2).tolist() == [[row] for row in expected]
+
+
+def test_rows_of_q_and_k_are_reordered_for_llama_only(tmp_path: Path) -> None:
+    biases = {"blk.0.attn_q.bias": torch.arange(256.0), "blk.0.attn_v.bias": torch.arange(128.0)}
+    for name in ("llama", "qwen2", "qwen3"):
+        file = GGUFFile(as_architecture(tmp_path / f"{name}.gguf", name, biases))
+        loaded = dict(open_checkpoint(file.path).iter_weights())
+        for part, heads in (("q", 4), ("k", 2)):
+            stored = file.read(f"blk.0.attn_{part}.weight")
+            expected = unpermute(stored, heads) if name == "llama" else stored
+            assert torch.equal(loaded[f"model.layers.0.self_attn.{part}_proj.weight"], expected)
+        assert (loaded["model.layers.0.self_attn.q_proj.bias"][1] == 2) == (name == "llama")
+        assert loaded["model.layers.0.self_attn.v_proj.bias"][1] == 1
+
+
+def test_biases_show_in_the_config_but_for_qwen2(tmp_path: Path) -> None:
+    biases = {"blk.0.attn_q.bias": torch.zeros(256)}
+    assert config_of(as_architecture(tmp_path / "llama.gguf", "llama", biases))["attention_bias"] is True
+    assert "attention_bias" not in config_of(as_architecture(tmp_path / "qwen2.gguf", "qwen2", biases))
+
+
+def test_end_tokens_are_those_of_text_turn_and_message(tmp_path: Path) -> None:
+    more = {"tokenizer.ggml.eot_token_id": 5, "tokenizer.ggml.eom_token_id": 0}
+    path = llama_variant(tmp_path / "ends.gguf", metadata=more)
+    assert open_checkpoint(path).end_token_ids() == {2, 5, 0}
+
+
+def test_a_file_without_tokens_has_no_end_token(tmp_path: Path) -> None:
+    path = llama_variant(tmp_path / "bare.gguf", metadata={"tokenizer.ggml.eos_token_id": None})
+    assert open_checkpoint(path).end_token_ids() == frozenset()
+    assert "eos_token_id" not in config_of(path)

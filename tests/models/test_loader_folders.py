@@ -1,0 +1,209 @@
+"""Model folders: which files are taken, what is refused, which tokens end a text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from support.gguf_variants import DATA
+
+from minisgl.models.checkpoint import open_checkpoint
+
+CONFIG = {"architectures": ["LlamaForCausalLM"], "hidden_size": 4}
+INDEX = "model.safetensors.index.json"
+
+
+def write_json(file: Path, content: Any) -> None:
+    file.write_text(json.dumps(content), encoding="utf-8")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with config.json and nothing else."""
+    write_json(tmp_path / "config.json", CONFIG)
+    return tmp_path
+
+
+@pytest.fixture
+def sharded(folder: Path) -> Path:
+    """Two shards and their index, and a third file that the index does not name."""
+    save_file({"a": torch.tensor([1.0]), "b": torch.tensor([2.0])}, folder / "model-1-of-2.safetensors")
+    save_file({"c": torch.tensor([3.0])}, folder / "model-2-of-2.safetensors")
+    save_file({"a": torch.tensor([9.0]), "z": torch.tensor([9.0])}, folder / "consolidated.safetensors")
+    write_json(folder / INDEX, {"weight_map": {"a": "model-1-of-2.safetensors", "c": "model-2-of-2.safetensors"}})
+    return folder
+
+
+def weights(path: Path) -> dict[str, list[float]]:
+    checkpoint = open_checkpoint(path)
+    loaded = {name: tensor.tolist() for name, tensor in checkpoint.iter_weights()}
+    assert checkpoint.num_weights == len(loaded)
+    return loaded
+
+
+def test_a_single_file_is_taken_whole(folder: Path) -> None:
+    save_file({"a": torch.tensor([1.0]), "b": torch.tensor([2.0])}, folder / "model.safetensors")
+    assert weights(folder) == {"a": [1], "b": [2]}
+    assert open_checkpoint(folder).kind == "safetensors"
+
+
+def test_a_single_file_may_have_any_name(folder: Path) -> None:
+    save_file({"a": torch.tensor([1.0])}, folder / "weights.safetensors")
+    assert weights(folder) == {"a": [1]}
+
+
+def test_the_index_says_which_tensors_of_which_files_are_taken(sharded: Path) -> None:
+    assert weights(sharded) == {"a": [1], "c": [3]}
+
+
+def test_several_files_without_an_index_are_refused(sharded: Path) -> None:
+    (sharded / INDEX).unlink()
+    with pytest.raises(ValueError, match=r"consolidated\.safetensors, model-1-of-2\.safetensors"):
+        open_checkpoint(sharded)
+
+
+def test_a_missing_shard_is_named(sharded: Path) -> None:
+    (sharded / "model-2-of-2.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"model-2-of-2\.safetensors is missing"):
+        open_checkpoint(sharded)
+
+
+def test_a_tensor_missing_from_its_shard_is_named_with_it(sharded: Path) -> None:
+    write_json(sharded / INDEX, {"weight_map": {"a": "model-1-of-2.safetensors", "d": "model-2-of-2.safetensors"}})
+    with pytest.raises(ValueError, match=r"model-2-of-2\.safetensors lacks 'd'"):
+        open_checkpoint(sharded)
+
+
+@pytest.mark.parametrize("content", [[], {}, {"weight_map": ["a"]}, {"weight_map": {"a": 1}}])
+def test_a_malformed_index_is_named(content: Any, sharded: Path) -> None:
+    write_json(sharded / INDEX, content)
+    with pytest.raises(ValueError, match=INDEX.replace(".", r"\.")):
+        open_checkpoint(sharded)
+
+
+def test_a_file_cut_off_anywhere_is_named(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    save_file({"a": torch.arange(8.0)}, file)
+    content = file.read_bytes()
+    for length in range(len(content)):
+        file.write_bytes(content[:length])
+        with pytest.raises(ValueError, match=r"model\.safetensors is cut off or damaged"):
+            open_checkpoint(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.float8_e4m3fn])
+def test_a_tensor_of_another_dtype_is_named(dtype: torch.dtype, folder: Path) -> None:
+    save_file({"a": torch.zeros(4).to(dtype)}, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=r"model\.safetensors, tensor 'a': dtype .8.* is not supported"):
+        open_checkpoint(folder)
+
+
+def test_quantised_weights_are_refused_by_their_method(folder: Path) -> None:
+    write_json(folder / "config.json", CONFIG | {"quantization_config": {"quant_method": "awq", "bits": 4}})
+    with pytest.raises(ValueError, match="method 'awq' are not supported"):
+        open_checkpoint(folder, need_weights=False)
+
+
+def test_a_null_quantisation_is_none(folder: Path) -> None:
+    write_json(folder / "config.json", CONFIG | {"quantization_config": None})
+    assert open_checkpoint(folder, need_weights=False).num_weights == 0
+
+
+def test_pickled_weights_are_refused_by_name(folder: Path) -> None:
+    (folder / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"pickled ones, which are not read: pytorch_model\.bin"):
+        open_checkpoint(folder)
+
+
+def test_a_folder_without_weights_says_what_it_holds(folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"no weights in safetensors, but config\.json"):
+        open_checkpoint(folder)
+
+
+def test_a_folder_without_config_says_what_it_holds(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no config\.json and no \.gguf file, but nothing"):
+        open_checkpoint(tmp_path)
+    for index in range(12):
+        (tmp_path / f"{index:02}.txt").touch()
+    with pytest.raises(ValueError, match=r"but 00\.txt, .*09\.txt and 2 more"):
+        open_checkpoint(tmp_path)
+
+
+def test_what_is_no_model_at_all_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="neither a folder nor a file"):
+        open_checkpoint(tmp_path / "nothing")
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(ValueError, match=r"no \.gguf file"):
+        open_checkpoint(tmp_path / "notes.txt")
+
+
+def test_a_folder_with_one_gguf_file_is_that_file(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").symlink_to(DATA / "llama_q4_k.gguf")
+    checkpoint = open_checkpoint(tmp_path)
+    assert (checkpoint.kind, checkpoint.path) == ("gguf", tmp_path / "model.gguf")
+
+
+def test_a_folder_with_several_gguf_files_asks_for_one(tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").touch()
+    (tmp_path / "b.gguf").touch()
+    with pytest.raises(ValueError, match=r"name one: a\.gguf, b\.gguf"):
+        open_checkpoint(tmp_path)
+
+
+def test_safetensors_beside_a_gguf_file_are_preferred(folder: Path) -> None:
+    save_file({"a": torch.tensor([1.0])}, folder / "model.safetensors")
+    (folder / "model.gguf").symlink_to(DATA / "llama_q4_k.gguf")
+    assert open_checkpoint(folder).kind == "safetensors"
+
+
+@pytest.mark.parametrize("content", ["{", "[]", "\x00"])
+def test_a_config_that_is_no_json_object_is_named(content: str, folder: Path) -> None:
+    (folder / "config.json").write_text(content)
+    with pytest.raises(ValueError, match=r"config\.json"):
+        open_checkpoint(folder, need_weights=False)
+
+
+@pytest.mark.parametrize(
+    ("eos", "expected"), [(None, set()), (2, {2}), ([2, 5], {2, 5}), (-1, set()), ([], set()), (0, {0})]
+)
+def test_end_tokens_of_the_config_may_be_none_one_or_several(eos: Any, expected: set[int], folder: Path) -> None:
+    write_json(folder / "config.json", CONFIG | {"eos_token_id": eos})
+    assert open_checkpoint(folder, need_weights=False).end_token_ids() == expected
+
+
+@pytest.mark.parametrize("token", ["<|im_end|>", {"content": "<|im_end|>", "lstrip": False}])
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"tokenizer_config.json": {"added_tokens_decoder": {"7": {"content": "<|im_end|>"}}}},
+        {"tokenizer.json": {"added_tokens": [{"id": 6, "content": "x"}, {"id": 7, "content": "<|im_end|>"}]}},
+        {"tokenizer.json": {"added_tokens": [], "model": {"vocab": {"<|im_end|>": 7}}}},
+    ],
+)
+def test_every_end_token_of_generation_config_config_and_tokenizer_counts(
+    token: Any, files: dict[str, Any], folder: Path
+) -> None:
+    write_json(folder / "config.json", CONFIG | {"eos_token_id": 2})
+    write_json(folder / "generation_config.json", {"eos_token_id": [3, 4]})
+    for name, content in ({"tokenizer_config.json": {}} | files).items():
+        write_json(folder / name, content | ({"eos_token": token} if name == "tokenizer_config.json" else {}))
+    checkpoint = open_checkpoint(folder, need_weights=False)
+    assert checkpoint.end_token_ids() == {2, 3, 4, 7}
+    assert checkpoint.generation_config() == {"eos_token_id": [3, 4]}
+
+
+def test_an_end_token_that_the_tokenizer_does_not_know_is_none(folder: Path) -> None:
+    write_json(folder / "tokenizer_config.json", {"eos_token": "</s>"})
+    write_json(folder / "tokenizer.json", {"added_tokens": [], "model": {"vocab": [["<s>", 0.0]]}})
+    assert open_checkpoint(folder, need_weights=False).end_token_ids() == frozenset()
+
+
+def test_a_folder_without_weights_is_enough_for_random_ones(folder: Path) -> None:
+    checkpoint = open_checkpoint(folder, need_weights=False)
+    assert checkpoint.hf_config() == CONFIG
+    assert checkpoint.generation_config() == {}
+    assert list(checkpoint.iter_weights()) == []
