@@ -1,0 +1,99 @@
+"""Loading: one tensor in memory at a time, nothing missing, and random weights without reading."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from support.gguf_variants import DATA, llama_variant
+
+from minisgl.models import BaseCausalLM, ModelConfig, load_model, open_checkpoint
+from minisgl.models.gguf_checkpoint import GGUFCheckpoint
+
+LLAMA = DATA / "llama_f32.gguf"
+
+
+class Watched(GGUFCheckpoint):
+    """Fails when a tensor is still held by anybody while the next one is asked for."""
+
+    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, values in list(super().iter_weights()):
+            tensor = values.clone()
+            held = weakref.ref(tensor)
+            yield name, tensor
+            del tensor
+            assert held() is None, name
+
+
+class Unreadable(GGUFCheckpoint):
+    """Only its configuration may be asked for."""
+
+    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        raise AssertionError("no weight is wanted")
+
+
+def load(checkpoint: Any, dtype: torch.dtype = torch.float32, **options: Any) -> BaseCausalLM:
+    return load_model(checkpoint, ModelConfig.from_hf(checkpoint.hf_config()), dtype, torch.device("cpu"), **options)
+
+
+def embedding(model: BaseCausalLM) -> torch.Tensor:
+    return model.get_parameter("model.embed_tokens.weight")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_no_tensor_is_held_while_the_next_is_read(dtype: torch.dtype) -> None:
+    load(Watched(LLAMA), dtype)
+
+
+def test_checkpoints_keep_no_tensor_that_they_gave_away(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    save_file({"a": torch.zeros(4), "b": torch.zeros(4)}, tmp_path / "model.safetensors")
+    for path in (LLAMA, DATA / "llama_q4_k.gguf", tmp_path):
+        weights = open_checkpoint(path).iter_weights()
+        name, tensor = next(weights)
+        held = weakref.ref(tensor)
+        del tensor
+        assert held() is None, name
+
+
+def test_weights_come_in_the_dtype_that_is_asked_for() -> None:
+    model = load(open_checkpoint(LLAMA), torch.bfloat16)
+    expected = open_checkpoint(LLAMA).file.read("token_embd.weight")  # type: ignore[attr-defined]
+    assert embedding(model).dtype == torch.bfloat16
+    assert torch.equal(embedding(model), expected.bfloat16())
+
+
+def test_random_weights_are_the_same_every_time_and_nothing_is_read() -> None:
+    first, second = (load(Unreadable(LLAMA), load_format="dummy") for _ in range(2))
+    assert torch.equal(embedding(first), embedding(second))
+    assert embedding(first).std() > 0
+
+
+def test_a_tensor_that_is_missing_is_named(tmp_path: Path) -> None:
+    path = llama_variant(tmp_path / "part.gguf", leave_out=("blk.0.attn_k.weight", "output_norm.weight"))
+    with pytest.raises(ValueError, match=r"2 tensors .*layers\.0\.self_attn\.k_proj\.weight.*norm\.weight"):
+        load(open_checkpoint(path))
+
+
+def test_a_tensor_of_a_layer_too_many_is_named(tmp_path: Path) -> None:
+    path = llama_variant(tmp_path / "more.gguf", more={"blk.7.attn_norm.weight": torch.ones(256)})
+    with pytest.raises(ValueError, match=r"model\.layers\.7\.input_layernorm\.weight"):
+        load(open_checkpoint(path))
+
+
+def test_a_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
+    path = llama_variant(tmp_path / "odd.gguf", metadata={"llama.feed_forward_length": 128})
+    with pytest.raises(ValueError, match=r"model\.layers\.0\.mlp\..*_proj\.weight.*256"):
+        load(open_checkpoint(path))
+
+
+def test_progress_is_shown_only_when_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    load(open_checkpoint(LLAMA))
+    assert capsys.readouterr().err == ""
+    load(open_checkpoint(LLAMA), show_progress=True)
+    assert "12/12" in capsys.readouterr().err
