@@ -78,7 +78,9 @@ class _Window:
         return text
 
     def flush(self) -> str:
-        return self._decode()[len(self._given) :]
+        text = self._decode()[len(self._given) :]
+        self._given += text
+        return text
 
     def _decode(self) -> str:
         text: str = self._backend.decode(self._window, skip_special_tokens=False)

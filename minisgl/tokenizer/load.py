@@ -21,5 +21,12 @@ def load_tokenizer(path: Path) -> Tokenizer:
         return Tokenizer(tokenizer_from_gguf(GGUFFile(path).metadata))
     if not (path / "tokenizer.json").is_file():
         raise ValueError(f"{path} is neither a .gguf file nor a folder that holds tokenizer.json")
-    # The generic class takes tokenizer.json as it is; the model-specific ones rebuild parts of it by their own rules.
-    return Tokenizer(PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True))
+    return Tokenizer(_read_folder(path))
+
+
+def _read_folder(path: Path) -> PreTrainedTokenizerFast:
+    try:
+        # The generic class takes tokenizer.json as it is; model-specific ones rebuild parts of it by their own rules.
+        return PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
+    except Exception as error:  # `tokenizers` raises plain Exception for a damaged file
+        raise ValueError(f"the tokenizer in {path} cannot be read: {error}") from error

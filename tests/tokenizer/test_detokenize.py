@@ -118,6 +118,15 @@ def test_one_bad_byte_spoils_its_run_as_in_the_decoded_whole(tiny_spm):
     assert "".join(pieces(tiny_spm, bad)) == tiny_spm.decode(bad) == "����"
 
 
+@pytest.mark.parametrize("kind", ["tiny", "tiny_spm"])
+def test_a_second_flush_gives_nothing(kind, request):
+    tokenizer = request.getfixturevalue(kind)
+    detokenizer = IncrementalDetokenizer(tokenizer)
+    detokenizer.push(tokenizer.encode("a世")[:-1])
+    assert detokenizer.flush() != ""
+    assert detokenizer.flush() == ""
+
+
 def test_the_window_stays_small_over_a_long_text(tiny_spm, monkeypatch):
     detokenizer = IncrementalDetokenizer(tiny_spm)
     decoded = []

@@ -18,3 +18,9 @@ def test_a_folder_without_tokenizer_json_is_refused_by_name(tmp_path: Path):
 def test_a_path_that_does_not_exist_is_refused(tmp_path: Path):
     with pytest.raises(ValueError, match=r"nowhere\.gguf"):
         load_tokenizer(tmp_path / "nowhere.gguf")
+
+
+def test_a_damaged_tokenizer_json_is_refused_by_its_folder(tmp_path: Path):
+    (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "model": ')
+    with pytest.raises(ValueError, match=rf"the tokenizer in {tmp_path} cannot be read"):
+        load_tokenizer(tmp_path)
