@@ -5,10 +5,11 @@
 # Another build of torch, for instance one for the GPU at hand:
 #   make setup TORCH=torch==2.12.0 TORCH_FLAGS='--index-url ADDRESS'
 
+# --no-compile: Python compiles what is used when it is used; most of torch and transformers never is.
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 TORCH_FLAGS ?=
-PIP_FLAGS ?=
+PIP_FLAGS ?= --no-compile --progress-bar off
 
 VENV := .venv
 BIN := $(VENV)/bin

@@ -34,6 +34,8 @@ def run(
 ) -> None:
     """Chat until /exit or the end of the input; input from a pipe works too, one message a line."""
     params = SamplingParams(**sampling)
+    if params.n != 1:
+        raise ValueError(f"n={params.n}: a chat has one reply")
     console = Console(highlight=False, markup=False, soft_wrap=True)
     with load_llm(config) as llm:
         if sys.stdin.isatty():

@@ -56,7 +56,7 @@ def _fields_with_hints(config: type) -> list[tuple[dataclasses.Field[Any], Any]]
 
 
 def _make_flag(field: dataclasses.Field[Any], hint: Any, panel: str) -> inspect.Parameter:
-    name = (field.metadata.get("flag") or field.name).replace("_", "-")
+    name = (field.metadata["flag"] or field.name).replace("_", "-")
     declaration = f"--{name}/--no-{name}" if hint is bool else f"--{name}"
     option = typer.Option(
         declaration,
@@ -69,17 +69,17 @@ def _make_flag(field: dataclasses.Field[Any], hint: Any, panel: str) -> inspect.
 
 
 def _help_of(field: dataclasses.Field[Any], hint: Any) -> str:
-    """The field's own help and its default; None and () mean "not set", which the help itself explains."""
-    text = field.metadata.get("help", "")
-    if _kind(hint) in (Sequence, Mapping):
-        text += " ID=BIAS;" if _kind(hint) is Mapping else ""
-        return f"{text} (may be repeated)".lstrip()
-    return text if field.default is None else f"{text} (default: {field.default})".lstrip()
+    """The field's own help, then its default unless that is None or (): the help itself says what those mean."""
+    text: str = field.metadata["help"]
+    if _kind(hint) is Mapping:
+        return f"{text}: ID=BIAS, may be repeated"
+    if _kind(hint) is Sequence:
+        return f"{text}; may be repeated"
+    return text if field.default is None else f"{text} (default: {field.default})"
 
 
 def _flag_type(field: dataclasses.Field[Any], hint: Any) -> Any:
-    choices = field.metadata.get("choices")
-    if choices:
+    if choices := field.metadata["choices"]:
         return Enum(field.name, {choice: choice for choice in choices}, type=str)
     kind = _kind(hint)
     if kind is Sequence:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +13,7 @@ import typer
 from tqdm import tqdm
 
 from minisgl.cli.interrupt import Interrupt, until_interrupted
-from minisgl.cli.report import Output, Totals, json_line
+from minisgl.cli.report import Output, Totals, choices_of, json_line
 from minisgl.cli.session import load_llm, printable
 from minisgl.core import SamplingParams
 
@@ -40,7 +40,7 @@ def run(
     texts = _read_prompts(prompts or [], file)
     params = SamplingParams(**sampling)
     with _open_output(output) as sink, load_llm(config) as llm:
-        job = _Job(texts, sink, as_json=jsonl or output is not None)
+        job = _Job(texts, sink, as_json=jsonl or output is not None, num_choices=params.n)
         interrupted = job.run(llm, params, chat)
     if interrupted or job.totals.num_failed:
         raise typer.Exit(130 if interrupted else 1)
@@ -49,11 +49,11 @@ def run(
 class _Job:
     """The prompts, where their outputs go, and how far it is. Outputs that finish early wait for those before."""
 
-    def __init__(self, prompts: list[str], sink: IO[str], *, as_json: bool) -> None:
+    def __init__(self, prompts: list[str], sink: IO[str], *, as_json: bool, num_choices: int) -> None:
         self.prompts = prompts
         self.totals = Totals()
         self._sink = sink
-        self._streams = len(prompts) == 1 and not as_json
+        self._streams = len(prompts) == num_choices == 1 and not as_json
         self._write: Write = self._write_json if as_json else self._write_text
         self._waiting: dict[int, Output] = {}
         self._next = 0
@@ -70,13 +70,13 @@ class _Job:
         typer.echo(self.totals.line(time.perf_counter() - started), err=True)
         return interrupt.pressed
 
-    def _take(self, chunk: dict[str, Any], bar: tqdm[Any]) -> None:
+    def _take(self, chunk: Mapping[str, Any], bar: tqdm[Any]) -> None:
         if self._streams:
             self._show(chunk["text"])
-        if chunk["finish_reason"] is not None:
+        if (output := chunk.get("output")) is not None:
             bar.update()
-            self.totals.add(chunk["output"])
-            self._waiting[chunk["index"]] = chunk["output"]
+            self.totals.add(output)
+            self._waiting[chunk["index"]] = output
             while self._next in self._waiting:
                 self._write(self._next, self._waiting.pop(self._next))
                 self._next += 1
@@ -96,7 +96,8 @@ class _Job:
         elif self._streams:
             self._show("\n")
         else:
-            self._show(f"[{index + 1}] {self.prompts[index]}\n{output['text']}\n\n")
+            texts = [choice["text"] for choice in choices_of(output)]
+            self._show("\n".join([f"[{index + 1}] {self.prompts[index]}", *texts]) + "\n\n")
 
     def _show(self, text: str) -> None:
         self._sink.write(printable(text) if self._sink.isatty() else text)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Output = dict[str, Any]
+Output = Mapping[str, Any]
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Totals:
         self.num_failed += "error" in output
         self.prompt_tokens += output.get("prompt_tokens", 0)
         self.cached_tokens += output.get("cached_tokens", 0)
-        self.generated_tokens += len(output.get("token_ids", ()))
+        self.generated_tokens += sum(len(choice["token_ids"]) for choice in choices_of(output))
 
     def line(self, seconds: float) -> str:
         """One line for people; tok/s is of generated tokens, over all the time."""
@@ -40,6 +40,11 @@ class Totals:
             f"{seconds:.2f} s",
         ]
         return ", ".join([*parts, *([f"{self.num_failed} failed"] if self.num_failed else [])])
+
+
+def choices_of(output: Output) -> list[Output]:
+    """The texts of one prompt: n outputs, or the output itself."""
+    return output.get("choices") or [output]
 
 
 def json_line(record: Mapping[str, Any]) -> str:

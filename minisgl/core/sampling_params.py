@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
+from minisgl.utils.options import option
+
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 MAX_LOGPROBS = 20
 MAX_CHOICES = 128
@@ -19,34 +21,28 @@ MAX_STOP_LENGTH = 1024  # characters; every streamed text holds back up to so ma
 class SamplingParams:
     """How to choose tokens and when to stop. Frozen: one object may be shared by many requests.
 
-    temperature: 0 takes the arg-max of the raw logits. top_k: 0 or -1 is off. top_p, min_p: see `engine.filters`.
-    seed: None draws a fresh one for each request. max_tokens: at most this many; 0 only with prompt_logprobs.
-    min_tokens: end tokens and stop_token_ids are masked, stop strings not looked for, before this many.
-    stop: the text ends before the earliest of these. stop_token_ids: end the text like an end token, and hold
-    under ignore_eos too. logprobs: report the chosen token and this many best ones (0: the chosen one only).
-    prompt_logprobs: the same for prompt tokens. n: independent texts for one prompt.
-
     Raises ValueError naming the field, its value and what is allowed. Values are kept as plain Python ones: sequences
     as tuples, NumPy numbers as int and float, logit_bias as a dict of its own (such an object has no hash).
+    The filters top_k, top_p and min_p are in `engine.filters`.
     """
 
-    temperature: float = 0.0
-    top_k: int = -1
-    top_p: float = 1.0
-    min_p: float = 0.0
-    seed: int | None = None
-    max_tokens: int = 1024
-    min_tokens: int = 0
-    stop: str | Sequence[str] = ()
-    stop_token_ids: Sequence[int] = ()
-    ignore_eos: bool = False
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: Mapping[int, float] | None = None
-    logprobs: int | None = None
-    prompt_logprobs: int | None = None
-    n: int = 1
+    temperature: float = option(0.0, "0 takes the most likely token, whatever the filters; higher is more random")
+    top_k: int = option(-1, "choose among this many best tokens; 0 or -1 is off")
+    top_p: float = option(1.0, "choose among the best tokens that together have this probability")
+    min_p: float = option(0.0, "leave out tokens less likely than this share of the best one's probability")
+    seed: int | None = option(None, "makes the random choices repeatable (default: a fresh one for each request)")
+    max_tokens: int = option(1024, "generate at most this many; 0 only with prompt_logprobs")
+    min_tokens: int = option(0, "no end token, stop token or stop string before this many")
+    stop: str | Sequence[str] = option((), "the text ends before the earliest of these strings")
+    stop_token_ids: Sequence[int] = option((), "these tokens end the text like an end token, ignore_eos or not")
+    ignore_eos: bool = option(False, "go on after the model's end tokens")
+    repetition_penalty: float = option(1.0, "over 1 makes tokens of prompt and text less likely")
+    presence_penalty: float = option(0.0, "taken off the logits of tokens generated before")
+    frequency_penalty: float = option(0.0, "taken off the logits of tokens for each time they were generated")
+    logit_bias: Mapping[int, float] | None = option(None, "added to the logits of these tokens")
+    logprobs: int | None = option(None, "report log-probabilities: of the chosen token and this many best ones")
+    prompt_logprobs: int | None = option(None, "the same for the prompt's tokens")
+    n: int = option(1, "independent texts for one prompt")
 
     def __post_init__(self) -> None:
         for name, (low, high) in _FLOAT_RANGES.items():

@@ -54,7 +54,8 @@ class FakeLLM:
     def generate(self, prompts: list[Any], params: SamplingParams, *, stream: bool) -> Iterator[dict[str, Any]]:
         assert stream
         self.calls.append((prompts, params))
-        return self._stream([text if isinstance(text, str) else "".join(map(chr, text)) for text in prompts])
+        texts = [text if isinstance(text, str) else "".join(map(chr, text)) for text in prompts]
+        return self._stream(texts, params.n)
 
     def chat(self, messages: list[dict[str, str]], params: SamplingParams, *, stream: bool) -> Iterator[dict[str, Any]]:
         assert stream
@@ -67,9 +68,12 @@ class FakeLLM:
     def tree(self) -> str:
         return "root\n└── [12 tokens]"
 
-    def _stream(self, texts: list[str]) -> Iterator[dict[str, Any]]:
+    def _stream(self, texts: list[str], n: int = 1) -> Iterator[dict[str, Any]]:
         try:
-            yield from self._chunks(texts)
+            for chunk in self._chunks(texts):
+                if n > 1 and "output" in chunk:
+                    chunk["output"]["choices"] = [chunk["output"].copy()] * n
+                yield chunk
         except GeneratorExit:
             self.aborted = True
             raise

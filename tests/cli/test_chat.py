@@ -59,3 +59,9 @@ def test_a_failed_reply_is_shown_and_forgotten(run, fake_llm):
 
 def test_escape_codes_of_the_model_do_not_reach_the_terminal(run, fake_llm):
     assert run("chat", stdin="a\x1b[31mb 👩‍💻\n").out == "A[31MB 👩‍💻\n"
+
+
+def test_several_choices_make_no_chat(run, fake_llm):
+    done = run("chat", "--n", "2")
+    assert done.code == 2
+    assert done.err == "error: n=2: a chat has one reply\n"

@@ -70,6 +70,12 @@ def test_several_prompts_as_text_are_told_apart(run, fake_llm):
     assert run("generate", "ab", "cd").out == "[1] ab\nAB\n\n[2] cd\nCD\n\n"
 
 
+def test_every_choice_of_a_prompt_is_shown_and_counted(run, fake_llm):
+    done = run("generate", "--n", "2", "ab")
+    assert done.out == "[1] ab\nAB\nAB\n\n"
+    assert " 4 generated" in done.err
+
+
 def test_a_prompt_that_fails_is_reported_and_the_others_run_on(run, fake_llm):
     done = run("generate", "ab", "bad")
     assert done.code == 1
@@ -118,5 +124,12 @@ def test_a_mistake_of_the_user_is_one_line_and_exit_2(run, fake_llm, arguments: 
 def test_help_explains_every_flag(run):
     done = run("generate", "--help")
     assert done.code == 0
-    for words in ("--num-pages", "--max-extend-tokens", "--temperature", "default: radix", "may be repeated"):
+    for words in (
+        "--num-pages",
+        "--max-extend-tokens",
+        "--temperature",
+        "default: radix",
+        "may be repeated",
+        "ID=BIAS",
+    ):
         assert words in done.out
