@@ -45,7 +45,7 @@ class HFCheckpoint:
 
     @cached_property
     def _end_token_ids(self) -> frozenset[int]:
-        ids = set(_listed(self._config)) | set(_listed(self.generation_config()))
+        ids = self._listed(self._config) | self._listed(self.generation_config())
         tokenizer_config = self._json("tokenizer_config.json")
         token = tokenizer_config.get("eos_token")
         if isinstance(token, dict):
@@ -53,6 +53,14 @@ class HFCheckpoint:
         if isinstance(token, str):
             ids |= self._ids_of(token, tokenizer_config)
         return frozenset(ids)
+
+    def _listed(self, config: dict[str, Any]) -> set[int]:
+        """eos_token_id may be absent, null, one id or several; -1 stands for none."""
+        eos = config.get("eos_token_id")
+        ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
+        if not all(isinstance(token_id, int) for token_id in ids):
+            raise ValueError(f"{self.path}: eos_token_id={eos!r} is neither a token id nor a list of them")
+        return {token_id for token_id in ids if token_id >= 0}
 
     def _ids_of(self, token: str, tokenizer_config: dict[str, Any]) -> set[int]:
         """The ids that the tokenizer's files give to `token`: one, or none if they do not know it."""
@@ -75,11 +83,3 @@ class HFCheckpoint:
         if quantization is not None:
             method = quantization.get("quant_method", "unnamed") if isinstance(quantization, dict) else quantization
             raise ValueError(f"{self.path}: weights quantised by method {method!r} are not supported")
-
-
-def _listed(config: dict[str, Any]) -> list[int]:
-    """eos_token_id as a list: it may be absent, null, one id or several; -1 stands for none."""
-    ids = config.get("eos_token_id")
-    if not isinstance(ids, list):
-        ids = [] if ids is None else [ids]
-    return [token_id for token_id in ids if token_id >= 0]

@@ -7,26 +7,19 @@ from typing import Any
 
 import pytest
 import torch
-from support.gguf_variants import DATA, llama_variant, write_gguf
+from support.gguf_variants import DATA, as_architecture, llama_variant
 
 from minisgl.models.checkpoint import open_checkpoint
 from minisgl.models.gguf_checkpoint import unpermute
 from minisgl.models.gguf_names import hf_name
 from minisgl.utils.gguf_file import GGUFFile
+from minisgl.utils.model_store import SMOLLM2
 
 LLAMA = DATA / "llama_f32.gguf"
 
 
 def config_of(path: Path) -> dict[str, Any]:
     return open_checkpoint(path).hf_config()
-
-
-def as_architecture(path: Path, name: str, more: dict[str, torch.Tensor] | None = None) -> Path:
-    """The random Llama, called by another architecture's name."""
-    base = GGUFFile(LLAMA)
-    metadata = {key.replace("llama.", f"{name}."): value for key, value in base.metadata.items()}
-    tensors = {key: base.read(key) for key in base.tensors} | (more or {})
-    return write_gguf(path, metadata | {"general.architecture": name}, {k: (v, "F32") for k, v in tensors.items()})
 
 
 def test_the_config_of_a_llama_is_what_transformers_derives() -> None:
@@ -171,3 +164,29 @@ def test_a_file_without_tokens_has_no_end_token(tmp_path: Path) -> None:
     path = llama_variant(tmp_path / "bare.gguf", metadata={"tokenizer.ggml.eos_token_id": None})
     assert open_checkpoint(path).end_token_ids() == frozenset()
     assert "eos_token_id" not in config_of(path)
+
+
+@pytest.mark.slow
+def test_the_config_of_smollm2_is_what_transformers_derives() -> None:
+    if not SMOLLM2.is_pulled:
+        pytest.skip("SmolLM2 is not pulled")
+    checkpoint = open_checkpoint(SMOLLM2.path)
+    expected = {
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "head_dim": 64,
+        "vocab_size": 49152,
+        "max_position_embeddings": 8192,
+        "rms_norm_eps": 9.999999747378752e-06,
+        "rope_parameters": {"rope_theta": 100000.0, "rope_type": "default"},
+        "tie_word_embeddings": True,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    config = checkpoint.hf_config()
+    assert {key: config[key] for key in expected} == expected
+    assert checkpoint.end_token_ids() == {2}
+    assert checkpoint.num_weights == 2 + 9 * 30

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from support.gguf_variants import DATA, llama_variant
+from support.gguf_variants import DATA, as_architecture, llama_variant
 
 from minisgl.models import BaseCausalLM, ModelConfig, load_model, open_checkpoint
 from minisgl.models.gguf_checkpoint import GGUFCheckpoint
@@ -90,6 +90,13 @@ def test_a_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
     path = llama_variant(tmp_path / "odd.gguf", metadata={"llama.feed_forward_length": 128})
     with pytest.raises(ValueError, match=r"model\.layers\.0\.mlp\..*_proj\.weight.*256"):
         load(open_checkpoint(path))
+
+
+def test_norms_of_q_and_k_reach_a_qwen3(tmp_path: Path) -> None:
+    norms = {f"blk.0.attn_{part}_norm.weight": torch.full((64,), value) for part, value in (("q", 2.0), ("k", 3.0))}
+    model = load(open_checkpoint(as_architecture(tmp_path / "qwen3.gguf", "qwen3", norms)))
+    for part, value in (("q", 2.0), ("k", 3.0)):
+        assert (model.get_parameter(f"model.layers.0.self_attn.{part}_norm.weight") == value).all()
 
 
 def test_progress_is_shown_only_when_wanted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -175,6 +175,12 @@ def test_end_tokens_of_the_config_may_be_none_one_or_several(eos: Any, expected:
     assert open_checkpoint(folder, need_weights=False).end_token_ids() == expected
 
 
+def test_an_end_token_that_is_no_id_is_refused(folder: Path) -> None:
+    write_json(folder / "generation_config.json", {"eos_token_id": "</s>"})
+    with pytest.raises(ValueError, match="eos_token_id='</s>'"):
+        open_checkpoint(folder, need_weights=False).end_token_ids()
+
+
 @pytest.mark.parametrize("token", ["<|im_end|>", {"content": "<|im_end|>", "lstrip": False}])
 @pytest.mark.parametrize(
     "files",

@@ -60,6 +60,15 @@ def llama_variant(
     return write_gguf(path, {key: value for key, value in merged.items() if value is not None}, typed)
 
 
+def as_architecture(path: Path, name: str, more: Mapping[str, torch.Tensor] | None = None) -> Path:
+    """The random Llama in DATA, called by another architecture's name. more: tensors added, in float32."""
+    base = GGUFFile(DATA / "llama_f32.gguf")
+    metadata = {key.replace("llama.", f"{name}."): value for key, value in base.metadata.items()}
+    values = {tensor: base.read(tensor) for tensor in base.tensors} | dict(more or {})
+    typed = {tensor: (value, "F32") for tensor, value in values.items()}
+    return write_gguf(path, metadata | {"general.architecture": name}, typed)
+
+
 def reference_variant(path: Path, variant: str) -> Path:
     """The file whose logits LOGITS["models"][variant] holds; written to `path` unless DATA has it."""
     if (stored := DATA / f"llama_{variant}.gguf").exists():
