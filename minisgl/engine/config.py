@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from minisgl.models import ModelConfig
+from minisgl.models.config import ModelConfig
 from minisgl.utils.hardware import Hardware
 from minisgl.utils.logging import get_logger
 from minisgl.utils.options import check_choices, check_minimum, option
@@ -92,9 +92,7 @@ def _resolve_device(name: str, hardware: Hardware) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if name != "cpu" and hardware.gpus else torch.device("cpu")
 
 
-def _resolve_dtype(
-    name: str, checkpoint: torch.dtype | None, device: torch.device, hardware: Hardware
-) -> torch.dtype:
+def _resolve_dtype(name: str, checkpoint: torch.dtype | None, device: torch.device, hardware: Hardware) -> torch.dtype:
     """auto: the checkpoint's, but 16-bit formats only where the hardware computes them fast, and then bfloat16."""
     if name != "auto":
         return DTYPES[name]

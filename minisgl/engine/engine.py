@@ -13,11 +13,14 @@ import torch
 from minisgl.attention import create_attention_backend
 from minisgl.core import Batch, BatchOutput, Context, ForwardInput, PageTableUpdate, Req, TokenLogprobs
 from minisgl.engine.config import EngineSpec
+from minisgl.engine.logprobs import prompt_logprobs
 from minisgl.engine.memory import available_bytes, num_pages_for
 from minisgl.engine.output import DeviceOutput, FailedOutput
-from minisgl.engine.sampler import Sampler, prompt_logprobs
-from minisgl.kvcache import MHAKVCache
-from minisgl.models import Checkpoint, ModelConfig, load_model
+from minisgl.engine.sampler import Sampler
+from minisgl.kvcache.pool import MHAKVCache
+from minisgl.models.checkpoint import Checkpoint
+from minisgl.models.config import ModelConfig
+from minisgl.models.loader import load_model
 from minisgl.utils.hardware import find_hardware
 from minisgl.utils.logging import get_logger
 from minisgl.utils.math import div_ceil
@@ -91,18 +94,19 @@ class Engine:
 
     def _inputs(self, batch: Batch, prev_tokens: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """input_ids and positions, each [T] int64."""
-        spans = [(req.cached_len, req.device_len) for req in batch.reqs]
-        positions = np.concatenate([np.arange(begin, end) for begin, end in spans])
-        known = [req.input_ids[begin:end] for req, (begin, end) in zip(batch.reqs, spans, strict=True)]
-        if prev_tokens is None:
-            ids = np.concatenate(known).astype(np.int64)
-            return torch.from_numpy(ids).to(self.device), torch.from_numpy(positions).to(self.device)
-        pad = np.zeros(1, np.int32)
-        ids = np.concatenate([np.concatenate([k, pad]) if r.prev_row >= 0 else k for k, r in zip(known, batch.reqs, strict=True)])
-        input_ids = torch.from_numpy(ids.astype(np.int64)).to(self.device)
-        last = self._last_tokens(batch)
-        on_device = torch.tensor([req.prev_row >= 0 for req in batch.reqs], device=self.device)
-        input_ids[last] = torch.where(on_device, prev_tokens.clamp_min(0).long(), input_ids[last])
+        positions = np.concatenate([np.arange(req.cached_len, req.device_len) for req in batch.reqs])
+        known = np.zeros(len(positions), np.int64)
+        begin = 0
+        for req in batch.reqs:
+            ids = req.input_ids[req.cached_len : req.device_len]
+            known[begin : begin + len(ids)] = ids
+            begin += req.extend_len
+        input_ids = torch.from_numpy(known).to(self.device)
+        if prev_tokens is not None:
+            # A row that failed has token -1 here; it is over, so any token will do.
+            on_device = torch.tensor([req.prev_row >= 0 for req in batch.reqs], device=self.device)
+            last = self._last_tokens(batch)[on_device]
+            input_ids[last] = prev_tokens[on_device].clamp_min(0).long()
         return input_ids, torch.from_numpy(positions).to(self.device)
 
     def _last_tokens(self, batch: Batch) -> torch.Tensor:
@@ -126,7 +130,9 @@ class Engine:
         if all(req.sampling_params.prompt_logprobs is None for req in batch.reqs):
             return ()
         begins = np.cumsum([0, *(req.extend_len for req in batch.reqs)])
-        return tuple(self._row_logprobs(req, hidden[b:e]) for req, b, e in zip(batch.reqs, begins, begins[1:], strict=False))
+        return tuple(
+            self._row_logprobs(req, hidden[b:e]) for req, b, e in zip(batch.reqs, begins, begins[1:], strict=False)
+        )
 
     def _row_logprobs(self, req: Req, hidden: torch.Tensor) -> tuple[TokenLogprobs, ...]:
         top = req.sampling_params.prompt_logprobs

@@ -28,8 +28,8 @@ from minisgl.utils.math import div_ceil
 class Allocation:
     """A request's pages: `num_pages` cells of row `table_idx`, of which the handle's belong to the prefix cache.
 
-        0 ........ handle.cached_len ........ num_pages ........ max_pages   (in pages)
-        |  in the tree, locked  |  private  |  reserved, not taken yet  |
+    0 ........ handle.cached_len ........ num_pages ........ max_pages   (in pages)
+    |  in the tree, locked  |  private  |  reserved, not taken yet  |
     """
 
     table_idx: int
@@ -171,8 +171,9 @@ class CacheManager:
         ]
         places = [self._free.free_pages(), self.prefix_cache.cached_pages(), *private, *(p for _, p in self._retired)]
         pages = np.concatenate(places)
+        num_free, num_cached = len(places[0]), len(places[1])
         assert len(pages) == self.num_pages, (
-            f"free {len(places[0])} + cached {len(places[1])} + private or retired {len(pages) - len(places[0]) - len(places[1])}"
+            f"free {num_free} + cached {num_cached} + private or retired {len(pages) - num_free - num_cached}"
             f" pages are not the {self.num_pages} of the pool"
         )
         assert len(np.unique(pages)) == len(pages), "a page is in two places"

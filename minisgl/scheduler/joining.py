@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
-
 from minisgl.core.batch import Int32Array
 from minisgl.scheduler.request import Request
 from minisgl.utils.math import align_down

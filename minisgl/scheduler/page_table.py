@@ -32,7 +32,8 @@ class PageTable:
 
     def row(self, table_idx: int) -> Int32Array:
         """[row_len] page numbers, a view."""
-        return self._table[table_idx]
+        row: Int32Array = self._table[table_idx]
+        return row
 
     def write(self, table_idx: int, first_col: int, pages: Int32Array) -> None:
         self._table[table_idx, first_col : first_col + len(pages)] = pages

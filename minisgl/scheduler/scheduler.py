@@ -222,7 +222,7 @@ class Scheduler:
     # ---- ends
 
     def _submit(self, msg: UserMsg) -> None:
-        assert msg.uid not in self._waiting and msg.uid not in self._admitted, f"uid {msg.uid} is in use"
+        assert self._find(msg.uid) is None, f"uid {msg.uid} is in use"
         try:
             self.limits.check(msg.input_ids, msg.sampling_params)
         except ValueError as error:
@@ -240,9 +240,12 @@ class Scheduler:
         )
 
     def _end(self, uid: int, state: RequestState, reason: FinishReason) -> None:
-        request = self._waiting.get(uid) or self._admitted.get(uid)
+        request = self._find(uid)
         if request is not None and not request.is_over:
             self._close(request, state, request.reply((), reason))
+
+    def _find(self, uid: int) -> Request | None:
+        return self._waiting.get(uid) or self._admitted.get(uid)
 
     def _finish_at(self, msg: FinishMsg) -> None:
         request = self._admitted.get(msg.uid)

@@ -181,7 +181,8 @@ def test_a_request_that_can_never_fit_is_answered_and_blocks_nobody() -> None:
     serving.run()
     error = serving.finished[too_long].error
     assert error is not None
-    assert "100" in error and "64" in error
+    assert "100" in error
+    assert "64" in error
     assert serving.finished[cut].finish_reason == "length"
     assert serving.tokens[cut] == reference(prompt(60), 5)
     assert [serving.tokens[uid] for uid in small] == [reference(prompt(8, seed), 2) for seed in (1, 2, 3)]

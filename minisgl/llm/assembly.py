@@ -1,0 +1,53 @@
+"""Builds one engine with its scheduler and tokenizer. Nothing here is global, so several live in one process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minisgl.core import Forward, Limits
+from minisgl.engine.config import resolve
+from minisgl.engine.engine import Engine
+from minisgl.llm.client import Client
+from minisgl.llm.config import LLMConfig, resolve_overlap
+from minisgl.llm.worker import Worker
+from minisgl.models.checkpoint import open_checkpoint
+from minisgl.models.config import ModelConfig
+from minisgl.scheduler import CacheManager, Scheduler
+from minisgl.tokenizer import Tokenizer, load_tokenizer
+from minisgl.utils.hardware import find_hardware
+from minisgl.utils.model_store import resolve_model
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The pieces of an LLM before its worker runs."""
+
+    engine: Engine
+    tokenizer: Tokenizer
+    scheduler: Scheduler
+    limits: Limits
+    end_token_ids: frozenset[int]
+    overlap: bool
+
+    def start(self, forward: Forward) -> tuple[Worker, Client]:
+        """Start the worker's thread; every batch goes through `forward`."""
+        worker = Worker(self.scheduler, forward, self.overlap)
+        return worker, Client(worker, self.tokenizer, self.limits, self.end_token_ids)
+
+
+def assemble(config: LLMConfig) -> Parts:
+    """Find the model, load it, size the pool. ValueError for what cannot work, before any weight is read."""
+    path = resolve_model(config.engine.model)
+    checkpoint = open_checkpoint(path, need_weights=config.engine.load_format != "dummy")
+    model_config = ModelConfig.from_hf(checkpoint.hf_config())
+    spec = resolve(config.engine, model_config, find_hardware())
+    tokenizer = load_tokenizer(path)
+    engine = Engine(spec, model_config, checkpoint)
+    limits = Limits(engine.vocab_size, spec.max_seq_len, engine.num_pages * spec.page_size)
+    manager = CacheManager(
+        engine.num_pages, spec.page_size, spec.max_running_req, spec.max_seq_len, config.scheduler.cache_type
+    )
+    overlap = resolve_overlap(config.scheduler, spec.device.type)
+    end_token_ids = checkpoint.end_token_ids()
+    scheduler = Scheduler(manager, limits, config.scheduler.max_extend_tokens, end_token_ids, alternates=not overlap)
+    return Parts(engine, tokenizer, scheduler, limits, end_token_ids, overlap)

@@ -1,0 +1,175 @@
+"""The tokenizer's side of an engine: prompts to requests, replies to text. `LLM` and `AsyncLLM` share it."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import numpy as np
+
+from minisgl.core import Limits, SamplingParams
+from minisgl.core.batch import Int32Array
+from minisgl.engine.draws import choice_seed
+from minisgl.llm.router import Sink
+from minisgl.llm.stats import Stats
+from minisgl.llm.stream import Output, RequestStream, join_choices
+from minisgl.llm.worker import Worker
+from minisgl.message import FinishReason, TokenReply, UserMsg
+from minisgl.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int] | Int32Array
+Messages = Sequence[Mapping[str, Any]]
+
+
+class Chunk(TypedDict, total=False):
+    """A step forward of one prompt.
+
+    index: which prompt. choice: which of its n. text, token_ids: new ones. finish_reason: None while the choice runs.
+    output: the prompt's whole output, in its very last chunk only.
+    """
+
+    index: int
+    choice: int
+    text: str
+    token_ids: list[int]
+    finish_reason: FinishReason | None
+    output: Output
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A prompt that can run: tokenized and checked."""
+
+    input_ids: Int32Array
+    params: SamplingParams
+
+
+class Client:
+    """Makes requests and follows them. Safe to use from several threads."""
+
+    def __init__(self, worker: Worker, tokenizer: Tokenizer, limits: Limits, end_token_ids: frozenset[int]) -> None:
+        self.tokenizer = tokenizer
+        self.stats = Stats()
+        self._worker = worker
+        self._limits = limits
+        self._end_token_ids = end_token_ids
+        self._uids = itertools.count()
+        self._lock = threading.Lock()  # the tokenizer keeps state while it encodes
+
+    def prepare(self, prompt: Prompt, params: SamplingParams) -> Prepared:
+        """Tokenize a text, take token ids as they are, and check both. ValueError when it can never run."""
+        input_ids = self._encode(prompt) if isinstance(prompt, str) else _token_ids(prompt)
+        self._limits.check(input_ids, params)
+        return Prepared(input_ids, params)
+
+    def prepare_chat(self, messages: Messages, params: SamplingParams, template_kwargs: Mapping[str, Any]) -> Prepared:
+        """The same for a conversation, by the model's chat template."""
+        with self._lock:
+            input_ids = self.tokenizer.apply_chat_template(messages, **template_kwargs)
+        self._limits.check(input_ids, params)
+        return Prepared(input_ids, params)
+
+    def submit(self, prepared: Sequence[Prepared], sink: Sink) -> Submission:
+        """Start all of them together; give every reply that `sink` gets to `Submission.take`."""
+        messages, streams = [], []
+        for index, prompt in enumerate(prepared):
+            for choice, seed in enumerate(_seeds(prompt.params)):
+                uid = next(self._uids)
+                messages.append(UserMsg(uid, prompt.input_ids, prompt.params, seed))
+                streams.append(self._stream(uid, index, choice, prompt))
+        submission = Submission(self._worker, self.stats, streams)
+        self._worker.submit(messages, sink)
+        return submission
+
+    def _encode(self, text: str) -> Int32Array:
+        with self._lock:
+            return self.tokenizer.encode(text)
+
+    def _stream(self, uid: int, index: int, choice: int, prompt: Prepared) -> RequestStream:
+        return RequestStream(
+            uid, index, choice, len(prompt.input_ids), prompt.params, self.tokenizer, self._end_token_ids
+        )
+
+
+class Submission:
+    """Requests that were started together, until the last of them is over."""
+
+    def __init__(self, worker: Worker, stats: Stats, streams: Sequence[RequestStream]) -> None:
+        self._worker = worker
+        self._stats = stats
+        self._open = {stream.uid: stream for stream in streams}
+        self._streams: dict[int, list[RequestStream]] = {}
+        for stream in streams:
+            self._streams.setdefault(stream.index, []).append(stream)
+
+    @property
+    def is_over(self) -> bool:
+        return not self._open
+
+    def take(self, reply: TokenReply) -> Chunk | None:
+        """What a reply adds; None when its request was over already. RuntimeError when the engine has died."""
+        stream = self._open.get(reply.uid)
+        if stream is None:
+            return None
+        if reply.finish_reason == "error" and self._worker.error is not None:
+            raise RuntimeError(reply.error) from self._worker.error
+        text, token_ids = stream.take(reply)
+        chunk = Chunk(
+            index=stream.index,
+            choice=stream.choice,
+            text=text,
+            token_ids=token_ids,
+            finish_reason=stream.finish_reason,
+        )
+        if stream.finish_reason is not None:
+            self._end(stream, chunk, found_here=reply.finish_reason is None)
+        return chunk
+
+    def abort(self) -> None:
+        """Stop what still runs; each request's last reply, with finish_reason "abort", is still to be taken."""
+        for uid in list(self._open):
+            self._worker.abort(uid)
+
+    def close(self) -> None:
+        """Stop what still runs, and take nothing more."""
+        for uid in list(self._open):
+            del self._open[uid]
+            self._worker.forget(uid)
+            self._worker.abort(uid)
+
+    def _end(self, stream: RequestStream, chunk: Chunk, found_here: bool) -> None:
+        del self._open[stream.uid]
+        if found_here:
+            self._worker.finish(stream.uid, stream.num_tokens)
+        siblings = self._streams[stream.index]
+        if all(sibling.finish_reason is not None for sibling in siblings):
+            chunk["output"] = join_choices(siblings)
+            self._stats.count(chunk["output"])
+
+
+def each_params(params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int) -> list[SamplingParams]:
+    """One for each prompt: the same one for all, or a list of as many. ValueError when the numbers differ."""
+    if params is None or isinstance(params, SamplingParams):
+        return [params or SamplingParams()] * num_prompts
+    if len(params) != num_prompts:
+        raise ValueError(f"{len(params)} sampling_params were given for {num_prompts} prompts")
+    return list(params)
+
+
+def _seeds(params: SamplingParams) -> list[int]:
+    """One for each choice; a request without a seed gets a fresh one."""
+    seed = secrets.randbits(63) if params.seed is None else params.seed
+    return [choice_seed(seed, choice) for choice in range(params.n)]
+
+
+def _token_ids(prompt: Sequence[int] | Int32Array) -> Int32Array:
+    array = np.asarray(prompt)
+    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
+        raise ValueError(f"a prompt is a text or a flat list of token ids, not a {type(prompt).__name__}: {prompt!r}")
+    if array.size and not (int(array.min()) >= -(2**31) and int(array.max()) < 2**31):
+        raise ValueError(f"token ids reach from {array.min()} to {array.max()}: no vocabulary is so large")
+    return array.astype(np.int32)  # always a copy: the caller may reuse its own

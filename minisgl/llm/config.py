@@ -1,0 +1,35 @@
+"""Everything an `LLM` is built from: the engine's fields and the scheduler's, side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from minisgl.engine.config import EngineConfig
+from minisgl.env import ENV
+from minisgl.scheduler.config import SchedulerConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class LLMConfig:
+    engine: EngineConfig
+    scheduler: SchedulerConfig
+
+    @classmethod
+    def from_kwargs(cls, **kwargs: Any) -> LLMConfig:
+        """From flat keywords, as `LLM(...)` takes them. TypeError names an unknown one."""
+        engine = {field.name for field in fields(EngineConfig)}
+        scheduler = {field.name for field in fields(SchedulerConfig)}
+        if unknown := sorted(set(kwargs) - engine - scheduler):
+            raise TypeError(f"unknown option {', '.join(unknown)}; known are {', '.join(sorted(engine | scheduler))}")
+        return cls(
+            engine=EngineConfig(**{name: value for name, value in kwargs.items() if name in engine}),
+            scheduler=SchedulerConfig(**{name: value for name, value in kwargs.items() if name in scheduler}),
+        )
+
+
+def resolve_overlap(config: SchedulerConfig, device_type: str) -> bool:
+    """auto: on where a device works while the host plans; MINISGL_DISABLE_OVERLAP_SCHEDULING turns it off anywhere."""
+    if ENV.DISABLE_OVERLAP_SCHEDULING.value:
+        return False
+    return device_type != "cpu" if config.overlap == "auto" else config.overlap == "on"

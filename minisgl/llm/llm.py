@@ -1,0 +1,180 @@
+"""`LLM`: a model in this process, answering in plain function calls."""
+
+from __future__ import annotations
+
+import queue
+import weakref
+from collections.abc import Generator, Sequence
+from typing import Any, Literal, cast, overload
+
+from tqdm import tqdm
+
+from minisgl.core import BatchOutput, ForwardInput, SamplingParams
+from minisgl.llm.assembly import assemble
+from minisgl.llm.client import Chunk, Client, Messages, Prepared, Prompt, each_params
+from minisgl.llm.config import LLMConfig
+from minisgl.llm.stats import draw_tree
+from minisgl.llm.stream import Output
+from minisgl.message import TokenReply
+from minisgl.scheduler import CacheManager
+
+Params = SamplingParams | Sequence[SamplingParams] | None
+Prompts = Prompt | Sequence[Prompt]
+
+
+class LLM:
+    """An engine, its scheduler and its tokenizer.
+
+        with LLM("smollm2") as llm:
+            print(llm.generate(["The capital of France is"])[0]["text"])
+
+    Keywords are the fields of `EngineConfig` and `SchedulerConfig`; an unknown one is a TypeError, a wrong value a
+    ValueError. Methods may be called from several threads: their requests share batches and the prefix cache.
+    tokenizer: the Hugging Face one. client: for other front ends, such as `AsyncLLM`.
+    """
+
+    def __init__(self, model: str = "smollm2", **config: Any) -> None:
+        self.config = LLMConfig.from_kwargs(model=str(model), **config)
+        self._parts = assemble(self.config)
+        self.tokenizer = self._parts.tokenizer.hf
+        self_ref = weakref.ref(self)  # the worker must not keep its LLM alive
+
+        def forward(forward_input: ForwardInput) -> BatchOutput:
+            llm = self_ref()
+            assert llm is not None, "a batch was launched after its LLM was gone"
+            return llm._forward(forward_input)
+
+        self._worker, self.client = self._parts.start(forward)
+        self._finalizer = weakref.finalize(self, self._worker.shutdown)
+
+    def __enter__(self) -> LLM:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+
+    @property
+    def cache_manager(self) -> CacheManager:
+        """Pages, tree and rows, once every request has ended; only to look at while nothing runs."""
+        self._worker.drain()
+        return self._parts.scheduler.cache_manager
+
+    @overload
+    def generate(
+        self,
+        prompts: Prompts,
+        sampling_params: Params = None,
+        *,
+        stream: Literal[False] = False,
+        use_tqdm: bool = False,
+    ) -> list[Output]: ...
+
+    @overload
+    def generate(
+        self, prompts: Prompts, sampling_params: Params = None, *, stream: Literal[True], use_tqdm: bool = False
+    ) -> Generator[Chunk, None, None]: ...
+
+    def generate(
+        self, prompts: Prompts, sampling_params: Params = None, *, stream: bool = False, use_tqdm: bool = False
+    ) -> list[Output] | Generator[Chunk, None, None]:
+        """The outputs, one for each prompt, in their order; with `stream` an iterator of chunks as they come.
+
+        prompts: texts or token ids, one or many. sampling_params: one for all, or one for each; never changed.
+        All prompts are checked before any is computed: ValueError for one that can never run. Closing the iterator
+        aborts what still runs. RuntimeError if the engine dies.
+        """
+        given = _as_list(prompts)
+        params = each_params(sampling_params, len(given))
+        prepared = [self.client.prepare(prompt, p) for prompt, p in zip(given, params, strict=True)]
+        chunks = _follow(self.client, prepared)
+        return chunks if stream else _collect(chunks, len(prepared), use_tqdm)
+
+    @overload
+    def chat(
+        self,
+        messages: Messages,
+        sampling_params: SamplingParams | None = None,
+        *,
+        stream: Literal[False] = False,
+        **template: Any,
+    ) -> Output: ...
+
+    @overload
+    def chat(
+        self,
+        messages: Messages,
+        sampling_params: SamplingParams | None = None,
+        *,
+        stream: Literal[True],
+        **template: Any,
+    ) -> Generator[Chunk, None, None]: ...
+
+    def chat(
+        self,
+        messages: Messages,
+        sampling_params: SamplingParams | None = None,
+        *,
+        stream: bool = False,
+        **template: Any,
+    ) -> Output | Generator[Chunk, None, None]:
+        """The model's next message in a conversation, by its own chat template.
+
+        messages: [{"role": ..., "content": ...}, ...]. template: variables of the template. Errors as in `generate`.
+        """
+        prepared = self.client.prepare_chat(messages, sampling_params or SamplingParams(), template)
+        chunks = _follow(self.client, [prepared])
+        return chunks if stream else _collect(chunks, 1, use_tqdm=False)[0]
+
+    def stats(self) -> dict[str, Any]:
+        """What the pool and the prefix cache hold now, and what was computed and reused since the start."""
+        return self._worker.call(lambda: self.client.stats.with_pages(self._parts.scheduler.cache_manager))
+
+    def tree(self, max_nodes: int = 50) -> str:
+        """The prefix cache's tree as text, one line a node with the beginning of its text."""
+        manager = self._parts.scheduler.cache_manager
+        return self._worker.call(lambda: draw_tree(manager.prefix_cache, self._parts.tokenizer, max_nodes))
+
+    def shutdown(self) -> None:
+        """Abort what is open and end the worker. May be called twice; `generate` is a RuntimeError afterwards."""
+        self._worker.shutdown()
+
+    def _forward(self, forward_input: ForwardInput) -> BatchOutput:
+        """Every batch passes here once; replace it on the instance to watch batches go by."""
+        return self._parts.engine.forward(forward_input)
+
+
+def _collect(chunks: Generator[Chunk, None, None], num_prompts: int, use_tqdm: bool) -> list[Output]:
+    """The outputs in the order of the prompts."""
+    outputs: dict[int, Output] = {}
+    with tqdm(total=num_prompts, desc="Generating", unit="prompt", disable=not use_tqdm) as bar:
+        for chunk in chunks:
+            if "output" in chunk:
+                outputs[chunk["index"]] = chunk["output"]
+                bar.update()
+    return [outputs[index] for index in range(num_prompts)]
+
+
+def _follow(client: Client, prepared: list[Prepared]) -> Generator[Chunk, None, None]:
+    """Start the requests when first asked for a chunk; abort what still runs when closed."""
+    replies: queue.SimpleQueue[TokenReply] = queue.SimpleQueue()
+    submission = client.submit(prepared, replies.put)
+    try:
+        while not submission.is_over:
+            chunk = submission.take(replies.get())
+            if chunk is not None:
+                yield chunk
+    finally:
+        submission.close()
+
+
+def _as_list(prompts: Prompts) -> list[Prompt]:
+    if isinstance(prompts, str) or _is_token_ids(prompts):
+        return [cast(Prompt, prompts)]
+    return list(cast(Sequence[Prompt], prompts))
+
+
+def _is_token_ids(prompts: Any) -> bool:
+    """Whether this is one prompt in token ids: a flat array, or a list that starts with a number."""
+    if hasattr(prompts, "ndim"):
+        return bool(prompts.ndim == 1)
+    return len(prompts) > 0 and not isinstance(prompts[0], str) and not hasattr(prompts[0], "__len__")

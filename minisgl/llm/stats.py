@@ -1,0 +1,69 @@
+"""What a program or a chat shows of the prefix cache: totals so far, pages now, and the tree as text."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from minisgl.kvcache.base import BasePrefixCache
+from minisgl.kvcache.radix_cache import RadixPrefixCache
+from minisgl.kvcache.radix_node import RadixNode
+from minisgl.llm.stream import Output
+from minisgl.scheduler import CacheManager
+from minisgl.tokenizer import Tokenizer
+
+TEXT_LEN = 40  # characters of a node's text that are shown
+
+
+class Stats:
+    """Counts finished prompts; safe between threads. hit_rate: cached prompt tokens over all prompt tokens."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._prompts = self._prompt_tokens = self._cached_tokens = self._generated_tokens = 0
+
+    def count(self, output: Output) -> None:
+        choices = output.get("choices", [output])
+        with self._lock:
+            self._prompts += 1
+            self._prompt_tokens += sum(choice["prompt_tokens"] for choice in choices)
+            self._cached_tokens += sum(choice["cached_tokens"] for choice in choices)
+            self._generated_tokens += sum(len(choice["token_ids"]) for choice in choices)
+
+    def with_pages(self, manager: CacheManager) -> dict[str, Any]:
+        """The totals and what the pool holds now. Only between two steps."""
+        sizes = manager.prefix_cache.size_info
+        with self._lock:
+            return {
+                "prompts": self._prompts,
+                "prompt_tokens": self._prompt_tokens,
+                "cached_tokens": self._cached_tokens,
+                "generated_tokens": self._generated_tokens,
+                "hit_rate": self._cached_tokens / max(1, self._prompt_tokens),
+                "page_size": manager.page_size,
+                "num_pages": manager.num_pages,
+                "free_pages": manager.num_free_pages,
+                "evictable_tokens": sizes.evictable_size,
+                "protected_tokens": sizes.protected_size,
+            }
+
+
+def draw_tree(cache: BasePrefixCache, tokenizer: Tokenizer, max_nodes: int) -> str:
+    """One line a node, children below their parent, at most `max_nodes` lines: tokens, locks, beginning of the text."""
+    if not isinstance(cache, RadixPrefixCache):
+        return "this prefix cache keeps nothing"
+    lines: list[str] = []
+    stack = _below(cache.root_node, depth=0)
+    while stack and len(lines) < max_nodes:
+        node, depth = stack.pop()
+        text = tokenizer.decode(node._key[:TEXT_LEN].tolist(), skip_special_tokens=False)[:TEXT_LEN]
+        lines.append(f"{'    ' * depth}└─ {node.length} tokens, {node.ref_count} locks: {text!r}")
+        stack += _below(node, depth + 1)
+    if stack:
+        lines.append("... more nodes are not shown")
+    return "\n".join(lines) or "the cache is empty"
+
+
+def _below(node: RadixNode, depth: int) -> list[tuple[RadixNode, int]]:
+    """The children, oldest last, so that a stack gives the oldest first."""
+    return [(child, depth) for child in reversed(list(node.children.values()))]

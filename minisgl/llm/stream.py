@@ -1,0 +1,135 @@
+"""One request on the tokenizer's side: from replies to text, stop strings, and the output that the user gets."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, TypedDict
+
+from minisgl.core import SamplingParams, TokenLogprobs
+from minisgl.message import FinishReason, TokenReply
+from minisgl.tokenizer import TextStream, Tokenizer
+
+
+class Timings(TypedDict):
+    """Seconds from the submission; first_token_s is None when no token came."""
+
+    first_token_s: float | None
+    total_s: float
+
+
+class Output(TypedDict, total=False):
+    """What was generated for one prompt.
+
+    token_ids: generated, the end token and the tokens of a stop string included, which `text` leaves out.
+    cached_tokens: prompt tokens that were not computed. logprobs, prompt_logprobs: when asked for. error: only when
+    finish_reason is "error". choices: with n > 1, the output of each choice; the first one is repeated at the top.
+    """
+
+    text: str
+    token_ids: list[int]
+    finish_reason: FinishReason
+    prompt_tokens: int
+    cached_tokens: int
+    timings: Timings
+    logprobs: list[TokenLogprobs]
+    prompt_logprobs: list[TokenLogprobs | None]
+    error: str
+    choices: list[Any]
+
+
+class RequestStream:
+    """Collects one request's replies. index: of its prompt. choice: of n. finish_reason: None while it runs."""
+
+    def __init__(
+        self,
+        uid: int,
+        index: int,
+        choice: int,
+        prompt_len: int,
+        params: SamplingParams,
+        tokenizer: Tokenizer,
+        end_token_ids: frozenset[int],
+    ) -> None:
+        self.uid = uid
+        self.index = index
+        self.choice = choice
+        self.finish_reason: FinishReason | None = None
+        self._prompt_len = prompt_len
+        self._params = params
+        self._hidden_last = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else end_token_ids)
+        self._text_stream = TextStream(tokenizer, params.stop_strings, params.min_tokens)
+        self._text: list[str] = []
+        self._token_ids: list[int] = []
+        self._logprobs: list[TokenLogprobs] = []
+        self._prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
+        self._cached_len = 0
+        self._error: str | None = None
+        self._started = time.perf_counter()
+        self._first_token_s: float | None = None
+        self._total_s = 0.0
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self._token_ids)
+
+    def take(self, reply: TokenReply) -> tuple[str, list[int]]:
+        """The text and tokens that this reply adds to what the reader sees. May set finish_reason."""
+        before = len(self._token_ids)
+        self._token_ids.extend(reply.token_ids)
+        self._logprobs.extend(reply.logprobs)
+        self._note(reply)
+        text = self._show(reply)
+        self._text.append(text)
+        return text, self._token_ids[before:]
+
+    def output(self) -> Output:
+        """The whole request, once it is over."""
+        assert self.finish_reason is not None, f"uid {self.uid} still runs"
+        output = Output(
+            text="".join(self._text),
+            token_ids=self._token_ids,
+            finish_reason=self.finish_reason,
+            prompt_tokens=self._prompt_len,
+            cached_tokens=self._cached_len,
+            timings=Timings(first_token_s=self._first_token_s, total_s=self._total_s),
+        )
+        if self._params.logprobs is not None:
+            output["logprobs"] = self._logprobs
+        if self._prompt_logprobs is not None:
+            output["prompt_logprobs"] = list(self._prompt_logprobs)
+        if self._error is not None:
+            output["error"] = self._error
+        return output
+
+    def _note(self, reply: TokenReply) -> None:
+        self._total_s = time.perf_counter() - self._started
+        if reply.token_ids and self._first_token_s is None:
+            self._first_token_s = self._total_s
+        if reply.cached_len is not None:
+            self._cached_len = reply.cached_len
+        if reply.prompt_logprobs is not None:
+            self._prompt_logprobs = reply.prompt_logprobs
+        self.finish_reason = reply.finish_reason
+        self._error = reply.error
+
+    def _show(self, reply: TokenReply) -> str:
+        """Text of the reply's tokens without the one that ended it; a stop string cuts text and tokens."""
+        over = reply.finish_reason is not None
+        ids = reply.token_ids
+        ended = reply.finish_reason == "stop" and ids and ids[-1] in self._hidden_last
+        delta = self._text_stream.push(ids[:-1] if ended else ids, final=over)
+        if delta.stopped:
+            self.finish_reason = "stop"
+            del self._token_ids[delta.num_tokens :]
+            del self._logprobs[delta.num_tokens :]
+        return delta.text
+
+
+def join_choices(streams: list[RequestStream]) -> Output:
+    """The output of one prompt, from the streams of its n choices."""
+    outputs = [stream.output() for stream in sorted(streams, key=lambda stream: stream.choice)]
+    if len(outputs) == 1:
+        return outputs[0]
+    joined = outputs[0].copy()
+    joined["choices"] = outputs
+    return joined

@@ -1,0 +1,123 @@
+"""The thread in which engine and scheduler live. Others reach them by messages, or by a call between two steps."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from minisgl.core import Forward
+from minisgl.llm.router import Router, Sink
+from minisgl.message import AbortMsg, FinishMsg, LocalQueue, RequestMsg, ShutdownMsg, UserMsg
+from minisgl.scheduler import Loop, Scheduler
+from minisgl.utils.logging import get_logger
+
+T = TypeVar("T")
+logger = get_logger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """Something to do between two steps, and where its result goes."""
+
+    function: Callable[[], Any]
+    future: Future[Any]
+
+    def make(self) -> None:
+        try:
+            self.future.set_result(self.function())
+        except Exception as error:
+            self.future.set_exception(error)
+
+
+class _Inbox:
+    """Messages for the loop. A call is made when everything sent before it has been through a step."""
+
+    def __init__(self) -> None:
+        self.queue: LocalQueue[RequestMsg | _Call] = LocalQueue()
+        self._pending: deque[RequestMsg | _Call] = deque()
+
+    def receive(self, block: bool) -> list[RequestMsg]:
+        pending, messages = self._pending, list[RequestMsg]()
+        pending.extend(self.queue.receive(block and not pending))
+        while pending:
+            item = pending[0]
+            if not isinstance(item, _Call):
+                messages.append(item)
+            elif messages:
+                break
+            else:
+                item.make()
+            pending.popleft()
+        return messages
+
+
+class Worker:
+    """Runs a `Loop` until `shutdown`. If the loop dies, every open request gets an error reply and `error` is set."""
+
+    def __init__(self, scheduler: Scheduler, forward: Forward, overlap: bool) -> None:
+        self.error: BaseException | None = None
+        self._inbox = _Inbox()
+        self._router = Router()
+        self.loop = Loop(scheduler, forward, self._inbox, self._router, overlap)
+        self._thread = threading.Thread(target=self._run, name="minisgl-worker", daemon=True)
+        self._thread.start()
+
+    def submit(self, requests: Sequence[UserMsg], sink: Sink) -> None:
+        """Start these requests in one go; their replies go to `sink`, called in the worker's thread."""
+        self._router.register([request.uid for request in requests], sink)
+        self._inbox.queue.send(requests)
+
+    def finish(self, uid: int, num_tokens: int) -> None:
+        """A stop string was found: no more news of `uid`, and what it generated past `num_tokens` is forgotten."""
+        self.forget(uid)
+        self._inbox.queue.send([FinishMsg(uid, num_tokens)])
+
+    def abort(self, uid: int) -> None:
+        """Stop `uid`; its last reply says so."""
+        self._inbox.queue.send([AbortMsg(uid)])
+
+    def forget(self, uid: int) -> None:
+        """The reader of `uid` has left: no more replies."""
+        self._router.forget(uid)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """What `function` gives in the worker's thread, between two steps."""
+        if self._thread is threading.current_thread() or not self._thread.is_alive():
+            return function()
+        future: Future[T] = Future()
+        self._inbox.queue.send([_Call(function, future)])
+        while not future.done() and self._thread.is_alive():
+            _wait(future)
+        return future.result() if future.done() else function()
+
+    def drain(self) -> None:
+        """Wait until nothing is queued, running or launched."""
+        while self._thread.is_alive() and self.call(lambda: self.loop.has_work):
+            pass
+
+    def shutdown(self) -> None:
+        """Abort what is open and wait for the thread to end. May be called twice."""
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._inbox.queue.send([ShutdownMsg()])
+            self._thread.join()
+        self._router.close("the engine was shut down")
+
+    def _run(self) -> None:
+        try:
+            self.loop.run()
+        except BaseException as error:
+            logger.exception("the engine died")
+            self.error = error
+            self._router.close(f"the engine died: {error!r}")
+
+
+def _wait(future: Future[Any], seconds: float = 0.1) -> None:
+    """Until it is done, or a moment has passed in which the thread that would do it may have died."""
+    try:
+        future.exception(timeout=seconds)
+    except TimeoutError:
+        return
