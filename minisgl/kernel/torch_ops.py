@@ -1,8 +1,14 @@
-"""Every operation in plain PyTorch, on any device: the reference that faster kernels are tested against."""
+"""Every operation in plain PyTorch, on any device: the reference that faster kernels are tested against.
+
+Shape letters: B batch, H heads, Q queries, N keys, D head dim, T tokens.
+"""
 
 from __future__ import annotations
 
 import torch
+
+# Queries that `attention_by_matmul` takes at a time: bounds its float32 scores to QUERY_BLOCK * N a head.
+QUERY_BLOCK = 1024
 
 
 def fast_compare_key(x: torch.Tensor, y: torch.Tensor) -> int:
@@ -18,3 +24,62 @@ def store_cache(
     """Write k, v [T, H, D] to slots `indices` [T] of k_cache, v_cache [slots, H, D], in place."""
     k_cache.index_copy_(0, indices.long(), k)
     v_cache.index_copy_(0, indices.long(), v)
+
+
+def attention(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, mask: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Softmax attention with its log-sum-exp, so that `merge_states` can join it with attention to other keys.
+
+    q [B, H, Q, D]; k, v [B, H, N, D], any strides with a dense last dim. causal: query i sees keys 0 .. i (Q == N).
+    mask: float32, broadcastable to [B, 1, 1, N], added to the scaled scores. Scale is 1 / sqrt(D).
+    Returns o [B, H, Q, D] of q's dtype and lse [B, H, Q] float32. Every query must see a key.
+    """
+    if q.device.type == "cpu":
+        return _attention_by_flash_on_cpu(q, k, v, causal, mask)
+    return attention_by_matmul(q, k, v, causal=causal, mask=mask)
+
+
+def _attention_by_flash_on_cpu(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, mask: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The operator under scaled_dot_product_attention on a CPU, which alone gives the log-sum-exp away.
+
+    Two to ten times as fast as matmuls with a softmax between them (docs/lab-notes.md).
+    """
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    out, lse = flash(q, k, v, 0.0, causal, attn_mask=mask)
+    return out, lse
+
+
+def attention_by_matmul(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, mask: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The same as `attention`, spelt out; softmax in float32, `QUERY_BLOCK` queries at a time."""
+    outs, lses = [], []
+    for start in range(0, q.shape[2], QUERY_BLOCK):
+        block = q[:, :, start : start + QUERY_BLOCK]
+        num_keys = start + block.shape[2] if causal else k.shape[2]
+        scores = torch.matmul(block, k[:, :, :num_keys].transpose(2, 3)).float() * q.shape[-1] ** -0.5
+        if causal:
+            later = torch.ones(scores.shape[2:], dtype=torch.bool, device=q.device).triu_(start + 1)
+            scores = scores.masked_fill_(later, float("-inf"))
+        if mask is not None:
+            scores = scores.add_(mask)
+        lse = torch.logsumexp(scores, dim=-1)
+        outs.append(torch.matmul(torch.exp(scores - lse[..., None]).to(v.dtype), v[:, :, :num_keys]))
+        lses.append(lse)
+    return torch.cat(outs, dim=2), torch.cat(lses, dim=2)
+
+
+def merge_states(
+    o1: torch.Tensor, lse1: torch.Tensor, o2: torch.Tensor, lse2: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention to the union of two disjoint sets of keys, from attention to each of them.
+
+    o1, o2 [..., D] float32, lse1, lse2 [...] float32, at most one of the two -inf; the results are shaped alike.
+    With p = exp(lse), (p1 o1 + p2 o2) / (p1 + p2) = lerp(o1, o2, sigmoid(lse2 - lse1)), which cannot overflow.
+    Source: FlashInfer, arXiv:2501.01005 sec. 2.2.
+    """
+    share = torch.sigmoid(lse2 - lse1)
+    return torch.lerp(o1, o2, share[..., None]), torch.logaddexp(lse1, lse2)

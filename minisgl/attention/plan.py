@@ -1,0 +1,175 @@
+"""What the layers of one forward pass share: which slots each token writes and reads, worked out once on the host.
+
+Every token's context is read in up to three disjoint parts, joined by log-sum-exp:
+
+    0 ........... shared ........... cached_len ........... device_len
+    |  pages that other rows   |  the rest of what  |  the tokens of this  |
+    |  of the batch read too   |  was computed      |  batch, causally     |
+        PrefixPart, once a group     PrefixPart            ExtendPart
+                               |----------------- DecodePart -------------|   a row with one new token
+
+Shape letters: T tokens in the batch, B its rows, P pages a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from minisgl.attention.buckets import length_buckets
+from minisgl.attention.index import Index, IntArray, index_len, make_index
+from minisgl.attention.shared_prefix import SharedPrefix, find_shared_prefixes
+from minisgl.core import Req
+
+# A bucket's gathered keys: larger ones fall out of the cache before they are used, smaller ones are more calls.
+MAX_BUCKET_BYTES = 6 << 20
+# A decode row in one run of slots is read in place where its keys are this many bytes: a call for it alone then costs
+# less than copying them into a bucket.
+MIN_IN_PLACE_BYTES = 512 << 10
+# ... and always while there are so few decode rows that a bucket would spare next to no calls.
+MAX_ROWS_IN_PLACE = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PrefixPart:
+    """Tokens that see all of `slots`. tokens: rows of q; slots: rows of the pool's layer."""
+
+    tokens: Index
+    slots: Index
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ExtendPart:
+    """Requests with equally many new tokens, which see one another causally. tokens: [num_reqs * T / num_reqs]."""
+
+    tokens: Index
+    num_reqs: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DecodePart:
+    """Requests with one new token. slots: [B * padded length] of the pool, row by row.
+
+    mask: float32 [B, 1, 1, padded length], -inf on padding (which repeats the row's last slot, for an unwritten slot
+    may hold NaN); None where nothing is padded.
+    """
+
+    tokens: Index
+    slots: Index
+    mask: torch.Tensor | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TorchAttnMetadata:
+    """out_loc: [T] int64 slots of the new tokens. num_gathered: most slots that any part copies together."""
+
+    out_loc: torch.Tensor
+    prefixes: tuple[PrefixPart, ...]
+    extends: tuple[ExtendPart, ...]
+    decodes: tuple[DecodePart, ...]
+    num_gathered: int
+
+
+class BatchPlanner:
+    """Plans one batch. table [B, P]: the page-table rows of `reqs`. bytes_per_key: of one slot's keys in one layer."""
+
+    def __init__(
+        self, reqs: Sequence[Req], table: IntArray, page_size: int, bytes_per_key: int, device: torch.device
+    ) -> None:
+        self._table = table
+        self._page_size = page_size
+        self._bytes_per_key = bytes_per_key
+        self._device = device
+        self._cached = np.array([req.cached_len for req in reqs])
+        self._extend = np.array([req.extend_len for req in reqs])
+        self._first_token = np.cumsum(self._extend) - self._extend
+
+    def plan(self) -> TorchAttnMetadata:
+        shared = find_shared_prefixes(self._table, self._cached // self._page_size, self._page_size)
+        start = np.zeros_like(self._cached)
+        for rows, num_pages in shared:
+            start[rows] = num_pages * self._page_size
+        prefixes = (*self._shared_parts(shared), *self._private_parts(start))
+        decodes = tuple(self._decode_parts(start))
+        return TorchAttnMetadata(
+            out_loc=torch.from_numpy(self._out_loc()).to(self._device),
+            prefixes=prefixes,
+            extends=tuple(self._extend_parts()),
+            decodes=decodes,
+            num_gathered=_most_gathered((*prefixes, *decodes)),
+        )
+
+    def _slots(self, rows: IntArray | int, positions: IntArray) -> IntArray:
+        """The slots of `positions` of `rows`, which broadcast against each other."""
+        pages, offsets = np.divmod(positions, self._page_size) if self._page_size > 1 else (positions, 0)
+        slots: IntArray = self._table[rows, pages].astype(np.int64) * self._page_size + offsets
+        return slots
+
+    def _tokens(self, rows: IntArray) -> IntArray:
+        """The numbers in the batch of all tokens of `rows`, row by row."""
+        return np.concatenate([np.arange(self._extend[row]) + self._first_token[row] for row in rows])
+
+    def _index(self, numbers: IntArray) -> Index:
+        return make_index(numbers, self._device)
+
+    def _out_loc(self) -> IntArray:
+        """[T] slots of the new tokens."""
+        rows = np.repeat(np.arange(len(self._extend)), self._extend)
+        return self._slots(rows, np.arange(len(rows)) + (self._cached - self._first_token)[rows])
+
+    def _shared_parts(self, shared: Iterable[SharedPrefix]) -> Iterator[PrefixPart]:
+        for rows, num_pages in shared:
+            slots = self._slots(int(rows[0]), np.arange(num_pages * self._page_size))
+            yield PrefixPart(self._index(self._tokens(rows)), self._index(slots))
+
+    def _private_parts(self, start: IntArray) -> Iterator[PrefixPart]:
+        """What the rows with several new tokens alone see of what was computed before; `start` [B] is shared."""
+        for row in np.flatnonzero((self._extend > 1) & (start < self._cached)):
+            slots = self._slots(int(row), np.arange(start[row], self._cached[row]))
+            yield PrefixPart(self._index(self._tokens(np.array([row]))), self._index(slots))
+
+    def _extend_parts(self) -> Iterator[ExtendPart]:
+        for extend_len in np.unique(self._extend[self._extend > 1]):
+            rows = np.flatnonzero(self._extend == extend_len)
+            yield ExtendPart(self._index(self._tokens(rows)), len(rows))
+
+    def _decode_parts(self, start: IntArray) -> Iterator[DecodePart]:
+        """Rows with one new token, from `start` [B] on: long runs of slots in place, the others in buckets."""
+        rows = np.flatnonzero(self._extend == 1)
+        in_place = np.array(
+            [self._reads_in_place(int(row), int(start[row]), len(rows)) for row in rows], dtype=np.bool_
+        )
+        for row in rows[in_place]:
+            yield self._bucket(np.array([row]), start)
+        rest = rows[~in_place]
+        max_tokens = max(1, MAX_BUCKET_BYTES // self._bytes_per_key)
+        for members in length_buckets(self._cached[rest] + 1 - start[rest], max_tokens):
+            yield self._bucket(rest[members], start)
+
+    def _reads_in_place(self, row: int, start: int, num_rows: int) -> bool:
+        num_keys = int(self._cached[row]) + 1 - start
+        if num_rows > MAX_ROWS_IN_PLACE and num_keys * self._bytes_per_key < MIN_IN_PLACE_BYTES:
+            return False
+        pages = self._table[row, start // self._page_size : self._cached[row] // self._page_size + 1]
+        return bool((np.diff(pages) == 1).all())
+
+    def _bucket(self, rows: IntArray, start: IntArray) -> DecodePart:
+        last = self._cached[rows, None]
+        positions = start[rows, None] + np.arange(int((last[:, 0] - start[rows]).max()) + 1)
+        slots = self._slots(rows[:, None], np.minimum(positions, last))
+        return DecodePart(
+            self._index(self._first_token[rows]), self._index(slots.ravel()), self._padding_mask(positions > last)
+        )
+
+    def _padding_mask(self, is_padding: np.ndarray) -> torch.Tensor | None:
+        if not is_padding.any():
+            return None
+        mask = np.where(is_padding, np.float32("-inf"), np.float32(0))
+        return torch.from_numpy(mask[:, None, None, :]).to(self._device)
+
+
+def _most_gathered(parts: Iterable[PrefixPart | DecodePart]) -> int:
+    return max((index_len(part.slots) for part in parts if not isinstance(part.slots, slice)), default=0)

@@ -1,0 +1,121 @@
+"""Attention in plain PyTorch, on any device: the path for CPUs, and the reference for every other backend.
+
+Shape letters: T tokens in the batch, B requests of a part, Hkv KV heads, G query heads that share one (a group),
+D head dim, Q queries, N keys, R page-table rows, P pages a row.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from minisgl.attention.base import BaseAttnBackend
+from minisgl.attention.index import Index, IntArray, put, take
+from minisgl.attention.plan import BatchPlanner, DecodePart, ExtendPart, PrefixPart, TorchAttnMetadata
+from minisgl.core import Batch, KVPool
+from minisgl.kernel.torch_ops import attention, merge_states
+
+State = tuple[torch.Tensor, torch.Tensor]
+"""Attention to some of the keys: o [T, Hkv, G, D] of the pool's dtype, lse [T, Hkv, G] float32; any strides."""
+
+
+class TorchAttnBackend(BaseAttnBackend):
+    """Plans in NumPy once a batch, then takes a handful of calls a layer, whatever the batch is made of.
+
+    kv_pool: its layers have any dtype that q, k and v have too. page_table: [R, P] int32 page numbers on the pool's
+    device, owned by the engine, which updates it in place before `plan`.
+    Keeps two buffers for gathered keys and values, as large as any batch so far needed: fresh memory of that size
+    costs more in page faults than the copy itself.
+    """
+
+    def __init__(
+        self,
+        kv_pool: KVPool,
+        page_table: torch.Tensor,
+        page_size: int,
+        num_qo_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+    ) -> None:
+        """Raises ValueError if num_kv_heads does not divide num_qo_heads."""
+        if num_qo_heads % num_kv_heads != 0:
+            raise ValueError(f"num_kv_heads={num_kv_heads} does not divide num_qo_heads={num_qo_heads}")
+        self._kv_pool = kv_pool
+        self._page_table = page_table
+        self._page_size = page_size
+        self._head_shape = (num_kv_heads, num_qo_heads // num_kv_heads, head_dim)
+        sample = kv_pool.k_cache(0)
+        self._bytes_per_key = num_kv_heads * head_dim * sample.element_size()
+        self._scratch = sample.new_empty(2, 0, num_kv_heads, head_dim)
+
+    def plan(self, batch: Batch) -> TorchAttnMetadata:
+        device = self._page_table.device
+        meta = BatchPlanner(batch.reqs, self._table_of(batch), self._page_size, self._bytes_per_key, device).plan()
+        if meta.num_gathered > self._scratch.shape[1]:
+            self._scratch = self._scratch.new_empty(2, meta.num_gathered, *self._scratch.shape[2:])
+        return meta
+
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: TorchAttnMetadata
+    ) -> torch.Tensor:
+        """See the base class. Parts are joined in float32; each part's own result has q's dtype."""
+        self._kv_pool.store_kv(k, v, meta.out_loc, layer_id)
+        q = q.view(len(q), *self._head_shape)
+        out = q.new_empty(q.shape, dtype=torch.float32 if meta.prefixes else q.dtype)
+        lse = q.new_empty(q.shape[:-1], dtype=torch.float32)
+        for extend in meta.extends:
+            _put_state(out, lse, extend.tokens, _attend_new_tokens(q, k, v, extend))
+        for decode in meta.decodes:
+            _put_state(out, lse, decode.tokens, self._attend_own(q, layer_id, decode))
+        for prefix in meta.prefixes:
+            o, prefix_lse = self._attend_prefix(q, layer_id, prefix)
+            merged = merge_states(take(out, prefix.tokens), take(lse, prefix.tokens), o.float(), prefix_lse)
+            _put_state(out, lse, prefix.tokens, merged)
+        return out.to(q.dtype).flatten(1)
+
+    def _table_of(self, batch: Batch) -> IntArray:
+        """[B, P] page-table rows of the batch on the host, as wide as its longest context."""
+        num_pages = -(-max(req.device_len for req in batch.reqs) // self._page_size)
+        rows = [req.table_idx for req in batch.reqs]
+        return self._page_table[rows, :num_pages].cpu().numpy()
+
+    def _read(self, layer_id: int, slots: Index) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values [N, Hkv, D] in `slots`: views of the pool, or copies that live until the next call."""
+        keys, values = self._kv_pool.k_cache(layer_id), self._kv_pool.v_cache(layer_id)
+        return take(keys, slots, self._scratch[0]), take(values, slots, self._scratch[1])
+
+    def _attend_own(self, q: torch.Tensor, layer_id: int, part: DecodePart) -> State:
+        """One query a request to its own keys; the group's heads are the kernel's query rows, so keys are read once."""
+        queries = take(q, part.tokens)
+        keys, values = (_by_request(x, len(queries)).transpose(1, 2) for x in self._read(layer_id, part.slots))
+        return attention(queries, keys, values, mask=part.mask)
+
+    def _attend_prefix(self, q: torch.Tensor, layer_id: int, part: PrefixPart) -> State:
+        """Every query of every request to the same keys, in one call: per KV head, [T, G] is folded into Q = T * G."""
+        queries = take(q, part.tokens).transpose(0, 1)
+        keys, values = (x.transpose(0, 1)[None] for x in self._read(layer_id, part.slots))
+        o, lse = attention(queries.flatten(1, 2)[None], keys, values)
+        return o.reshape(queries.shape).transpose(0, 1), lse.reshape(queries.shape[:-1]).transpose(0, 1)
+
+
+def _attend_new_tokens(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, part: ExtendPart) -> State:
+    """New tokens to one another: nothing is read from the pool, and no mask, for the kernel skips what is later.
+
+    The group is a batch dimension (a view of k and v for one request): a causal call takes no folded queries.
+    """
+    queries, keys, values = (_by_request(take(x, part.tokens), part.num_reqs) for x in (q, k, v))
+    num_reqs, num_queries, num_kv_heads, group, head_dim = queries.shape
+    keys, values = (x.transpose(1, 2).expand(group, *(-1,) * 4).flatten(0, 1) for x in (keys, values))
+    o, lse = attention(queries.permute(3, 0, 2, 1, 4).flatten(0, 1), keys, values, causal=True)
+    o = o.reshape(group, num_reqs, num_kv_heads, num_queries, head_dim).permute(1, 3, 2, 0, 4)
+    lse = lse.reshape(group, num_reqs, num_kv_heads, num_queries).permute(1, 3, 2, 0)
+    return o.flatten(0, 1), lse.flatten(0, 1)
+
+
+def _by_request(x: torch.Tensor, num_reqs: int) -> torch.Tensor:
+    """[num_reqs * N, ...] -> [num_reqs, N, ...]; a view."""
+    return x.view(num_reqs, -1, *x.shape[1:])
+
+
+def _put_state(out: torch.Tensor, lse: torch.Tensor, tokens: Index, state: State) -> None:
+    put(out, tokens, state[0])
+    put(lse, tokens, state[1])

@@ -1,0 +1,169 @@
+"""The torch backend against attention by the book, for every kind of batch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.attention import AttentionCase, Row, Shape, assert_close
+
+from minisgl.attention import create_attention_backend
+from minisgl.kvcache.pool import MHAKVCache
+
+BATCHES = {
+    "one token in all": [Row(0, 1)],
+    "one decode": [Row(70, 1)],
+    "decodes of equal lengths": [Row(40, 1)] * 5,
+    "decodes of unlike lengths": [Row(n, 1) for n in (3, 200, 17, 64, 1, 130, 5)],
+    "one prompt": [Row(0, 33)],
+    "prompts of equal lengths": [Row(0, 12)] * 3,
+    "prompts of unlike lengths": [Row(0, 5), Row(0, 70), Row(0, 2), Row(0, 5)],
+    "chunks after cached tokens": [Row(64, 9), Row(3, 20), Row(64, 9)],
+    "decodes, a chunk and new prompts": [Row(50, 1), Row(7, 1), Row(64, 30), Row(0, 30), Row(0, 1), Row(128, 2)],
+    "decodes that share a prefix": [Row(n, 1, shared=256) for n in (256, 257, 300, 259)],
+    "two prefixes and one row without": [
+        *(Row(260 + i, 1, shared=256, prefix=0) for i in range(4)),
+        Row(90, 1),
+        *(Row(330, 1 + i, shared=320, prefix=1) for i in range(3)),
+    ],
+    "extends that share a prefix": [
+        Row(256, 7, shared=256),
+        Row(256, 7, shared=256),
+        Row(300, 9, shared=256),
+        Row(0, 4),
+    ],
+    "a prefix that ends inside some rows": [Row(500, 3, shared=448), Row(460, 1, shared=448), Row(320, 5, shared=320)],
+}
+
+
+@pytest.mark.parametrize("scattered", [False, True], ids=["in order", "scattered"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("name", BATCHES)
+def test_every_kind_of_batch_is_as_by_the_book(name: str, dtype: torch.dtype, scattered: bool):
+    case = AttentionCase(BATCHES[name], Shape(dtype=dtype), scattered)
+    assert_close(case.run(), case.expected(), dtype)
+
+
+MIXED = [*(Row(140, 1, shared=128) for _ in range(6)), Row(30, 1), Row(256, 4, shared=128), Row(0, 21)]
+
+
+@pytest.mark.parametrize("group", [1, 3, 4, 8])
+@pytest.mark.parametrize("head_dim", [16, 24, 64, 128])
+def test_every_shape_of_heads(group: int, head_dim: int):
+    case = AttentionCase(MIXED, Shape(group=group, head_dim=head_dim), scattered=True)
+    assert_close(case.run(), case.expected(), torch.float32)
+
+
+@pytest.mark.parametrize("scattered", [False, True], ids=["in order", "scattered"])
+@pytest.mark.parametrize("page_size", [1, 4, 16, 64])
+def test_every_page_size(page_size: int, scattered: bool):
+    case = AttentionCase(MIXED, Shape(page_size), scattered)
+    assert_close(case.run(), case.expected(), torch.float32)
+
+
+@pytest.mark.parametrize("head_dim", [16, 24, 64, 128])
+def test_every_head_dim_in_bfloat16(head_dim: int):
+    case = AttentionCase(MIXED, Shape(head_dim=head_dim, dtype=torch.bfloat16))
+    assert_close(case.run(), case.expected(), torch.bfloat16)
+
+
+def test_long_rows_of_wide_heads_are_read_in_place():
+    shape = Shape(page_size=16, num_kv_heads=8, group=1, head_dim=128)
+    case = AttentionCase([Row(150, 1), Row(20, 1), Row(200, 1), Row(30, 1)], shape)
+    meta = case.backend().plan(case.batch())
+    assert sum(isinstance(part.slots, slice) for part in meta.decodes) == 2
+    assert_close(case.run(), case.expected(), torch.float32)
+
+
+def test_a_single_stream_in_order_copies_nothing():
+    case = AttentionCase([Row(70, 1)], Shape())
+    meta = case.backend().plan(case.batch())
+    assert meta.num_gathered == 0
+    assert meta.decodes[0].mask is None
+
+
+def test_a_shared_prefix_is_read_once():
+    rows = [Row(260, 1, shared=256)] * 8
+    meta = AttentionCase(rows, Shape()).backend().plan(AttentionCase(rows, Shape()).batch())
+    assert [part.slots for part in meta.prefixes] == [slice(4, 260)]
+    assert sum(len(part.slots) for part in meta.decodes) == 8 * 5
+
+
+def test_new_keys_and_values_are_stored_in_their_layer_only():
+    case = AttentionCase([Row(6, 3), Row(9, 1)], Shape(), scattered=True)
+    case.run(layer_id=1)
+    slots = torch.cat([case.slots(0, 6, 9), case.slots(1, 9, 10)])
+    assert torch.equal(case.pool.k_cache(1)[slots], case.k)
+    assert torch.equal(case.pool.v_cache(1)[slots], case.v)
+    assert case.pool.k_cache(0)[slots].isnan().all()
+
+
+def test_results_do_not_depend_on_batch_mates():
+    rows = [Row(300, 1, shared=256), Row(60, 1), Row(256, 5, shared=256), Row(0, 9)]
+    together = AttentionCase([*rows, *[Row(280, 1, shared=256)] * 5], Shape()).run()
+    case = AttentionCase([*rows, *[Row(280, 1, shared=256)] * 5], Shape())
+    first = 0
+    for uid, row in enumerate(rows):
+        tokens = slice(first, first + row.extend)
+        assert_close(together[tokens], _alone(case, uid, tokens).double(), torch.float32)
+        first += row.extend
+
+
+def _alone(case: AttentionCase, uid: int, tokens: slice) -> torch.Tensor:
+    backend, batch = case.backend(), case.batch()
+    alone = type(batch)(reqs=(batch.reqs[uid],), page_table_update=batch.page_table_update, step=0)
+    return backend.forward(case.q[tokens], case.k[tokens], case.v[tokens], 0, backend.plan(alone))
+
+
+def test_the_page_table_is_read_anew_by_every_plan():
+    case = AttentionCase([Row(6, 1)], Shape())
+    table = torch.from_numpy(case.table)
+    shape = case.shape
+    backend = create_attention_backend(
+        "torch", case.pool, table, shape.page_size, shape.num_qo_heads, shape.num_kv_heads, shape.head_dim
+    )
+    before = backend.plan(case.batch()).out_loc.item()
+    table[0, 1] += 1
+    assert backend.plan(case.batch()).out_loc.item() == before + shape.page_size
+
+
+@st.composite
+def batches(draw) -> AttentionCase:
+    """Any mix of rows; prefixes are whole pages, as the prefix cache gives them."""
+    page_size = draw(st.sampled_from([1, 4, 16]))
+    rows = []
+    for _ in range(draw(st.integers(1, 9))):
+        shared = draw(st.sampled_from([0, 16, 240, 640]))
+        cached = shared + draw(st.sampled_from([0, 1, 15, 70]))
+        rows.append(Row(cached, draw(st.sampled_from([1, 1, 2, 9, 40])), shared, prefix=draw(st.integers(0, 1))))
+    shape = Shape(page_size, draw(st.integers(1, 3)), draw(st.integers(1, 4)), head_dim=8)
+    return AttentionCase(rows, shape, scattered=draw(st.booleans()), seed=draw(st.integers(0, 99)))
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(batches())
+def test_random_batches_are_as_by_the_book(case: AttentionCase):
+    assert_close(case.run(), case.expected(), torch.float32)
+
+
+def test_heads_that_do_not_divide_are_a_value_error():
+    pool = MHAKVCache(2, 1, 8, 4, 1, torch.float32, torch.device("cpu"))
+    table = torch.zeros(1, 4, dtype=torch.int32)
+    with pytest.raises(ValueError, match="num_kv_heads=2 does not divide num_qo_heads=3"):
+        create_attention_backend("torch", pool, table, 1, 3, 2, 8)
+
+
+def test_an_unknown_backend_is_a_value_error_that_lists_the_known_ones():
+    pool = MHAKVCache(2, 1, 8, 4, 1, torch.float32, torch.device("cpu"))
+    with pytest.raises(ValueError, match=r"'tape'.*torch"):
+        create_attention_backend("tape", pool, torch.from_numpy(np.zeros((1, 4), np.int32)), 1, 2, 2, 8)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_every_kind_of_batch_on_a_gpu(name: str, dtype: torch.dtype):
+    case = AttentionCase(BATCHES[name], Shape(dtype=dtype, device="cuda"), scattered=True)
+    assert_close(case.run(), case.expected(), dtype)
