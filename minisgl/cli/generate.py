@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +18,8 @@ from minisgl.cli.session import load_llm, printable
 from minisgl.core import SamplingParams
 
 if TYPE_CHECKING:
-    from minisgl.llm import LLM
+    from minisgl.llm import LLM, Chunk
+    from minisgl.llm.client import Prompt
 
 Write = Callable[[int, Output], None]
 
@@ -60,7 +61,7 @@ class _Job:
 
     def run(self, llm: LLM, params: SamplingParams, chat: bool) -> bool:
         """Generate everything; whether Ctrl-C cut it short."""
-        requests = [_as_chat(llm, prompt) for prompt in self.prompts] if chat else self.prompts
+        requests = [_as_chat(llm, prompt) if chat else prompt for prompt in self.prompts]
         started = time.perf_counter()
         with Interrupt() as interrupt, self._progress_bar() as bar:
             chunks = llm.generate(requests, params, stream=True)
@@ -70,7 +71,7 @@ class _Job:
         typer.echo(self.totals.line(time.perf_counter() - started), err=True)
         return interrupt.pressed
 
-    def _take(self, chunk: Mapping[str, Any], bar: tqdm[Any]) -> None:
+    def _take(self, chunk: Chunk, bar: tqdm[Any]) -> None:
         if self._streams:
             self._show(chunk["text"])
         if (output := chunk.get("output")) is not None:
@@ -127,7 +128,6 @@ def _open_output(path: Path | None) -> Iterator[IO[str]]:
         yield sink
 
 
-def _as_chat(llm: LLM, prompt: str) -> list[int]:
+def _as_chat(llm: LLM, prompt: str) -> Prompt:
     """Token ids of the model's chat template around one user message, up to where the answer begins."""
-    ids: list[int] = llm.tokenizer.apply_chat_template([{"role": "user", "content": prompt}]).tolist()
-    return ids
+    return llm.client.tokenizer.apply_chat_template([{"role": "user", "content": prompt}])

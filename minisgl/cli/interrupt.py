@@ -1,4 +1,4 @@
-"""Ctrl-C that asks first: an exception in the middle of a forward pass would leave the engine half-way."""
+"""Ctrl-C that ends what is being generated, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ T = TypeVar("T")
 
 
 class Interrupt:
-    """While entered (main thread only), the first Ctrl-C only sets `pressed`; a second one is a KeyboardInterrupt."""
+    """While entered (main thread only), the first Ctrl-C only sets `pressed`: the next chunk is still taken whole.
+
+    A second one, of somebody who does not want to wait for that chunk, is a KeyboardInterrupt as usual.
+    """
 
     def __init__(self) -> None:
         self.pressed = False
@@ -40,5 +43,7 @@ def until_interrupted(chunks: Generator[T], interrupt: Interrupt) -> Iterator[T]
             yield chunk
             if interrupt.pressed:
                 return
+    except KeyboardInterrupt:
+        return
     finally:
         chunks.close()

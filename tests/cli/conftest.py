@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,7 @@ import pytest
 
 from minisgl.cli import main
 from minisgl.core import SamplingParams
-from minisgl.engine.config import EngineConfig
-from minisgl.scheduler.config import SchedulerConfig
+from minisgl.llm import LLMConfig
 
 
 class FakeTokenizer:
@@ -30,17 +30,17 @@ class FakeTokenizer:
 class FakeLLM:
     """Answers a text with its upper case, a character a chunk, two prompts in turns; "bad" fails.
 
-    press_ctrl_c_at: send SIGINT to this process before the chunk with this number.
+    press_ctrl_c_at: send SIGINT to this process before the chunk with this number, `num_presses` times.
     """
 
     last: FakeLLM
     press_ctrl_c_at: int | None = None
+    num_presses = 1
 
     def __init__(self, model: str, **config: Any) -> None:
-        EngineConfig(model=model, **{name: value for name, value in config.items() if name != "cache_type"})
-        SchedulerConfig(**{name: value for name, value in config.items() if name == "cache_type"})
+        LLMConfig.from_kwargs(model=model, **config)
         self.model, self.config = model, config
-        self.tokenizer = FakeTokenizer()
+        self.client = SimpleNamespace(tokenizer=FakeTokenizer())
         self.calls: list[tuple[Any, SamplingParams]] = []
         self.aborted = self.is_shut_down = False
         FakeLLM.last = self
@@ -74,7 +74,7 @@ class FakeLLM:
                 if n > 1 and "output" in chunk:
                     chunk["output"]["choices"] = [chunk["output"].copy()] * n
                 yield chunk
-        except GeneratorExit:
+        except (GeneratorExit, KeyboardInterrupt):
             self.aborted = True
             raise
 
@@ -84,7 +84,8 @@ class FakeLLM:
             for index, text in enumerate(texts):
                 if position <= len(text):
                     if number == self.press_ctrl_c_at:
-                        os.kill(os.getpid(), signal.SIGINT)
+                        for _ in range(self.num_presses):
+                            os.kill(os.getpid(), signal.SIGINT)
                     yield make_chunk(index, text, position)
                     number += 1
 
@@ -112,7 +113,7 @@ Run = Callable[..., Done]
 
 @pytest.fixture
 def fake_llm(monkeypatch: pytest.MonkeyPatch) -> type[FakeLLM]:
-    monkeypatch.setattr("minisgl.llm.LLM", FakeLLM, raising=False)
+    monkeypatch.setattr("minisgl.llm.LLM", FakeLLM)
     monkeypatch.setattr(FakeLLM, "press_ctrl_c_at", None)
     return FakeLLM
 

@@ -50,6 +50,15 @@ def test_ctrl_c_stops_the_reply_but_not_the_chat(run, fake_llm, monkeypatch: pyt
     assert history[1] == {"role": "assistant", "content": "A L"}
 
 
+def test_an_impatient_second_ctrl_c_stops_at_once_and_not_the_chat_either(run, fake_llm, monkeypatch):
+    monkeypatch.setattr(fake_llm, "press_ctrl_c_at", 0)
+    monkeypatch.setattr(fake_llm, "num_presses", 2)
+    done = run("chat", stdin="a long one\nyo\n")
+    assert done.code == 0
+    assert done.out.startswith(" [stopped]\n")
+    assert fake_llm.last.aborted
+
+
 def test_a_failed_reply_is_shown_and_forgotten(run, fake_llm):
     done = run("chat", stdin="bad\nhi\n")
     assert "error: out of luck" in done.out

@@ -87,7 +87,7 @@ def test_a_prompt_that_fails_is_reported_and_the_others_run_on(run, fake_llm):
 def test_chat_sends_the_prompt_through_the_template(run, fake_llm):
     assert run("generate", "--chat", "hi").out == "<USER>HI\n"
     (prompts, _), *_ = fake_llm.last.calls
-    assert prompts == [[ord(char) for char in "<user>hi"]]
+    assert [prompt.tolist() for prompt in prompts] == [[ord(char) for char in "<user>hi"]]
 
 
 def test_a_dash_reads_the_prompt_from_stdin(run, fake_llm):
