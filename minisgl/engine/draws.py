@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 
 _MASK64 = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, odd: its multiples visit every 64-bit number
-_BLOCK = 256  # weights summed before the first look; V / _BLOCK sums are then searched
+_BLOCK = 256
 _BELOW_ONE = 1 - 2.0**-50
 
 
@@ -44,14 +43,22 @@ def draw(weights: torch.Tensor, uniforms: Sequence[float]) -> torch.Tensor:
     A token of weight 0 is never drawn. A row with NaN, or without any weight, gives some token in range.
     Sums of blocks are searched first, then one block: one pass over the weights and no [N, V] cumulative sum.
     """
-    padded = F.pad(weights, (0, -weights.shape[-1] % _BLOCK))
-    blocks = padded.view(len(weights), padded.shape[-1] // _BLOCK, _BLOCK)
-    sums = blocks.sum(dim=-1)
+    sums, last = block_sums(weights), weights.shape[-1] - 1
     target = torch.tensor(uniforms, dtype=torch.float64, device=weights.device) * sums.double().sum(dim=-1)
     block, target = _first_above(sums, target)
-    row = torch.arange(len(weights), device=weights.device)
-    inside, _ = _first_above(blocks[row, block], target)
-    return (block * _BLOCK + inside).clamp_(max=weights.shape[-1] - 1)
+    ids = block[:, None] * _BLOCK + torch.arange(_BLOCK, device=weights.device)
+    inside = weights.gather(-1, ids.clamp(max=last)).masked_fill_(ids > last, 0)
+    return (block * _BLOCK + _first_above(inside, target)[0]).clamp_(max=last)
+
+
+def block_sums(weights: torch.Tensor) -> torch.Tensor:
+    """[N, ceil(V / 256)] sums of 256 neighbours of `weights` [N, V] each; a row's never depend on the other rows.
+
+    (The sum of a whole row might: when it is the only one, torch splits it between threads.)
+    """
+    cut = weights.shape[-1] // _BLOCK * _BLOCK
+    blocks = weights[:, :cut].view(len(weights), cut // _BLOCK, _BLOCK)
+    return torch.cat([blocks.sum(dim=-1), weights[:, cut:].sum(dim=-1, keepdim=True)], dim=-1)
 
 
 def _first_above(weights: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,10 +1,10 @@
 """Which tokens a draw may take: top_k, then top_p of what is left, then min_p, like Hugging Face's logits warpers.
 
 top_k keeps every token that is not below the k-th best, ties included. top_p keeps the fewest best tokens whose
-probabilities reach p, always one; of equal ones at the border the highest ids stay (what a stable ascending sort
-does). min_p keeps what has at least min_p times the best token's probability. Source: transformers 5.24,
-generation/logits_process.py. Each is a border between scores, found among the best few: a whole row is sorted only
-when these do not hold top_p of the mass. Shape letters: N rows, V vocabulary, C best scores looked at.
+probabilities reach p, always one; of equal ones at the border the lowest ids stay (Hugging Face leaves this to its
+sort), so p = 0 is greedy. min_p keeps what has at least min_p times the best token's probability. Each is a border
+between scores, found among the best few: a whole row is sorted only when these do not hold top_p of the mass.
+Source: transformers 5.24, generation/logits_process.py. Shape letters: N rows, V vocabulary, C best scores looked at.
 """
 
 from __future__ import annotations
@@ -17,29 +17,33 @@ import numpy as np
 import torch
 
 from minisgl.core import SamplingParams
+from minisgl.engine.draws import block_sums
 
 _CANDIDATES = 1024
 
 
-def keep_mask(scores: torch.Tensor, weights: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
-    """[N, V] bool: the tokens that pass each row's filters.
+def drop_mask(
+    scores: torch.Tensor, best: torch.Tensor, weights: torch.Tensor, params: Sequence[SamplingParams]
+) -> torch.Tensor:
+    """[N, V] bool: the tokens that do not pass each row's filters.
 
-    scores: [N, V] float32, after temperature. weights: [N, V], exp(scores - best score of the row).
-    With top_p the host waits for the device.
+    scores: [N, V] float32, after temperature. best: [N, 1], the best score of each row. weights: [N, V],
+    exp(scores - best). With top_p the host waits for the device.
     """
-    border = scores.amax(dim=-1, keepdim=True) + _column([_log(p.min_p) for p in params], scores)
+    border = best + _column([_log(p.min_p) for p in params], scores)
+    if all(p.top_k <= 0 and p.top_p == 1 for p in params):
+        return scores < border
     ranked = _ranked_scores(scores, params)
     kth = _kth_scores(ranked, [_active_top_k(p, scores.shape[-1]) for p in params])
     border = torch.maximum(border, kth)
     if all(p.top_p == 1 for p in params):
-        return scores >= border
+        return scores < border
     nucleus = _sure_nucleus(scores, weights, ranked, kth, _column([p.top_p for p in params], scores, torch.float64))
-    keep = scores >= torch.maximum(border, nucleus.border)
+    dropped = scores < torch.maximum(border, nucleus.border)
     for row in nucleus.has_ties[:, 0].nonzero()[:, 0].tolist():
         equal = scores[row] == nucleus.border[row]
-        rank = equal.flip(0).cumsum(0).flip(0)
-        keep[row] &= ~equal | (rank <= nucleus.num_at_border[row])
-    return keep
+        dropped[row] |= equal & (equal.cumsum(0) > nucleus.num_at_border[row])
+    return dropped
 
 
 def top_values(scores: torch.Tensor, num: int) -> torch.Tensor:
@@ -110,7 +114,7 @@ def _sure_nucleus(
     scores: torch.Tensor, weights: torch.Tensor, ranked: torch.Tensor, kth: torch.Tensor, top_p: torch.Tensor
 ) -> _Nucleus:
     """The nucleus of every row, from whole rows where the best C do not tell."""
-    total = weights.sum(dim=-1, keepdim=True).double()
+    total = block_sums(weights).double().sum(dim=-1, keepdim=True)
     nucleus = _nucleus(ranked, kth, total, top_p, all=ranked.shape == scores.shape)
     rows = (~nucleus.sure[:, 0]).nonzero()[:, 0]
     if len(rows) > 0:

@@ -84,4 +84,4 @@ class FailedOutput:
         """No tokens, and the error for every row."""
         rows = range(len(self.next_tokens))
         tokens = np.full(len(rows), -1, dtype=np.int32)
-        return BatchResult(tokens, errors={row: self._message for row in rows})
+        return BatchResult(tokens, errors=dict.fromkeys(rows, self._message))

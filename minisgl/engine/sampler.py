@@ -13,11 +13,11 @@ import torch
 
 from minisgl.core import Req
 from minisgl.engine.draws import draw, uniform
-from minisgl.engine.filters import keep_mask
+from minisgl.engine.filters import drop_mask
 from minisgl.engine.logprobs import LogprobTensors, token_logprobs
 from minisgl.engine.penalties import edit_logits, is_edited
 
-_ROWS_AT_ONCE = 64  # bounds the temporary [M, V] tensors
+_ROWS_AT_ONCE = {"cpu": 16, "cuda": 256}  # what stays in a CPU's cache; on a GPU few launches count more
 _COLDEST, _HOTTEST = 1e-20, 1e20  # float32 stays finite; colder than this is greedy anyway
 
 
@@ -70,26 +70,28 @@ class Sampler:
         assert logits.shape == expected, f"logits {tuple(logits.shape)}, {expected=}"
         assert logits.dtype == torch.float32, f"logits are {logits.dtype}"
         tokens = torch.empty(len(reqs), dtype=torch.int32, device=self.device)
-        for method, rows in _groups(reqs):
+        for method, rows in _groups(reqs, _ROWS_AT_ONCE[self.device.type]):
             group = [reqs[row] for row in rows]
             last_tokens = None if prev_tokens is None else _take(prev_tokens, rows)
             tokens[torch.tensor(rows, device=self.device)] = _choose(method, _take(logits, rows), group, last_tokens)
         return _with_logprobs(tokens, logits, reqs)
 
 
-def _groups(reqs: Sequence[Req]) -> Iterator[tuple[_Method, list[int]]]:
-    """Rows that are computed together: those with one method, in bounded numbers."""
+def _groups(reqs: Sequence[Req], max_rows: int) -> Iterator[tuple[_Method, list[int]]]:
+    """Rows that are computed together: those with one method; greedy ones need no temporary tensors, so all at once."""
     methods = [_Method.of(req) for req in reqs]
     for method in _Method:
         rows = [row for row, its_method in enumerate(methods) if its_method is method]
-        size = len(rows) if method is _Method.GREEDY else _ROWS_AT_ONCE
-        for start in range(0, len(rows), size or 1):
+        size = max(len(rows), 1) if method is _Method.GREEDY else max_rows
+        for start in range(0, len(rows), size):
             yield method, rows[start : start + size]
 
 
 def _take(tensor: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
-    """Some rows, in ascending order; no copy if these are all."""
-    return tensor if len(rows) == len(tensor) else tensor[torch.tensor(rows, device=tensor.device)]
+    """Some rows, in ascending order; no copy if they are neighbours."""
+    if rows[-1] - rows[0] == len(rows) - 1:
+        return tensor[rows[0] : rows[-1] + 1]
+    return tensor[torch.tensor(rows, device=tensor.device)]
 
 
 def _choose(
@@ -113,7 +115,7 @@ def _draw(logits: torch.Tensor, reqs: Sequence[Req], filtered: bool) -> tuple[to
     best = scores.amax(dim=-1, keepdim=True)
     if filtered:
         weights = (scores - best).exp_()
-        weights *= keep_mask(scores, weights, [req.sampling_params for req in reqs])
+        weights.masked_fill_(drop_mask(scores, best, weights, [req.sampling_params for req in reqs]), 0)
     else:
         weights = scores.sub_(best).exp_()
     return best[:, 0], draw(weights, [uniform(req.seed, req.num_generated) for req in reqs])
