@@ -1,0 +1,71 @@
+"""Attention without a cache, and tiny models to run it with: what model tests need in place of an engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file
+
+from minisgl.attention.base import BaseAttnBackend
+from minisgl.core import Batch, Context
+from minisgl.distributed import SINGLE, TPInfo
+from minisgl.models import BaseCausalLM, ModelConfig, create_model
+
+TINY = Path(__file__).parents[1] / "data" / "tiny"
+CPU = torch.device("cpu")
+
+
+class DenseAttention(BaseAttnBackend):
+    """The batch is one whole sequence; every position sees itself and those before it."""
+
+    def plan(self, batch: Batch) -> None:
+        raise AssertionError("dense attention needs no plan")
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: Any) -> torch.Tensor:
+        q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return out[0].transpose(0, 1).flatten(1)
+
+
+def read_json(folder: str, name: str) -> Any:
+    return json.loads((TINY / folder / name).read_text(encoding="utf-8"))
+
+
+def tiny_weights(folder: str) -> dict[str, torch.Tensor]:
+    """Tensors of one folder of tests/data/tiny; see the README there."""
+    own = TINY / folder / "model.safetensors"
+    return load_file(own if own.exists() else TINY / "untied" / "model.safetensors")
+
+
+def make_model(
+    hf_config: dict[str, Any],
+    weights: Iterable[tuple[str, torch.Tensor]],
+    dtype: torch.dtype = torch.float32,
+    tp: TPInfo = SINGLE,
+) -> BaseCausalLM:
+    model = create_model(ModelConfig.from_hf(hf_config), dtype, CPU, tp)
+    for name, tensor in weights:
+        model.load_weight(name, tensor)
+    model.finish_loading()
+    return model
+
+
+@torch.inference_mode()
+def all_logits(model: BaseCausalLM, ids: list[int]) -> torch.Tensor:
+    """Logits at every position of one sequence, [len(ids), V]."""
+    ctx = Context(page_size=1, attn_backend=DenseAttention())
+    positions = torch.arange(len(ids), dtype=torch.int32)
+    return model.compute_logits(model(torch.tensor(ids, dtype=torch.int32), positions, ctx))
+
+
+def greedy(model: BaseCausalLM, ids: list[int], num_tokens: int) -> list[int]:
+    """The most likely continuation, token by token."""
+    ids = list(ids)
+    for _ in range(num_tokens):
+        ids.append(int(all_logits(model, ids)[-1].argmax()))
+    return ids[-num_tokens:]
