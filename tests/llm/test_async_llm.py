@@ -1,0 +1,89 @@
+"""`AsyncLLM`: many requests on one event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from minisgl import LLM, AsyncLLM, SamplingParams
+
+SHORT = SamplingParams(max_tokens=8, ignore_eos=True)
+LONG = SamplingParams(max_tokens=400, ignore_eos=True)
+
+
+def free_pages(llm: LLM) -> int:
+    return llm.cache_manager.num_free_pages + llm.stats()["evictable_tokens"]
+
+
+def test_many_at_once_give_what_one_by_one_gives(tiny: Path) -> None:
+    async def main() -> None:
+        async with AsyncLLM(str(tiny), num_page_override=512) as llm:
+            prompts = [f"prompt {i}" for i in range(8)]
+            outs = await asyncio.gather(*(llm.generate(prompt, SHORT) for prompt in prompts))
+            alone = [(await llm.generate(prompt, SHORT))["token_ids"] for prompt in prompts]
+            assert [out["token_ids"] for out in outs] == alone
+
+    asyncio.run(main())
+
+
+def test_a_stream_joins_to_the_output(tiny: Path) -> None:
+    async def main() -> None:
+        async with AsyncLLM(str(tiny), num_page_override=512) as llm:
+            chunks = [chunk async for chunk in llm.stream_chat([{"role": "user", "content": "hi"}], SHORT)]
+            assert "".join(chunk["text"] for chunk in chunks) == chunks[-1]["output"]["text"]
+            assert (await llm.chat([{"role": "user", "content": "hi"}], SHORT))["text"] == chunks[-1]["output"]["text"]
+
+    asyncio.run(main())
+
+
+def test_abort_ends_a_request_with_what_there_is(tiny: Path) -> None:
+    async def main() -> None:
+        async with AsyncLLM(str(tiny), num_page_override=512) as llm:
+            count = 0
+            async for chunk in llm.stream("hello", LONG, request_id="mine"):
+                count += 1
+                if count == 3:
+                    assert llm.abort("mine")
+            assert chunk["finish_reason"] == "abort"
+            assert 3 <= len(chunk["output"]["token_ids"]) < 400
+            assert not llm.abort("mine")
+            assert free_pages(llm.llm) == 512
+
+    asyncio.run(main())
+
+
+def test_a_cancelled_task_gives_its_pages_back(tiny: Path) -> None:
+    async def main() -> None:
+        async with AsyncLLM(str(tiny), num_page_override=512) as llm:
+            task = asyncio.create_task(llm.generate("hello", LONG))
+            await asyncio.sleep(0.05)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert free_pages(llm.llm) == 512
+
+    asyncio.run(main())
+
+
+def test_an_id_in_use_is_refused(tiny: Path) -> None:
+    async def main() -> None:
+        async with AsyncLLM(str(tiny), num_page_override=512) as llm:
+            stream = llm.stream("hello", LONG, request_id=1)
+            await anext(stream)
+            with pytest.raises(ValueError, match="request_id 1 is in use"):
+                await llm.generate("other", SHORT, request_id=1)
+            await stream.aclose()
+
+    asyncio.run(main())
+
+
+def test_bad_input_is_a_value_error(tiny: Path) -> None:
+    async def main() -> None:
+        async with AsyncLLM(str(tiny), num_page_override=512) as llm:
+            with pytest.raises(ValueError, match="empty prompt"):
+                await llm.generate("")
+            assert (await llm.generate("ok", SHORT))["finish_reason"] == "length"
+
+    asyncio.run(main())

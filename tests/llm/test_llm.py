@@ -1,0 +1,313 @@
+"""`LLM` as a program uses it, on a tiny random model."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from minisgl import LLM, SamplingParams
+from minisgl.core import BatchOutput, ForwardInput
+from minisgl.env import ENV
+
+PROMPT = "Hello, tiny model"
+SHORT = SamplingParams(max_tokens=8, ignore_eos=True)
+
+
+def test_output_tells_text_tokens_and_counts(llm: LLM) -> None:
+    out = llm.generate(PROMPT, SHORT)[0]
+    assert out["text"] == llm.tokenizer.decode(out["token_ids"], skip_special_tokens=True)
+    assert out["finish_reason"] == "length"
+    assert out["prompt_tokens"] == len(PROMPT)
+    assert out["cached_tokens"] == 0
+    assert len(out["token_ids"]) == 8
+    assert 0 < out["timings"]["first_token_s"] <= out["timings"]["total_s"]
+    assert llm.generate(PROMPT, SHORT)[0]["cached_tokens"] == len(PROMPT) - 1
+
+
+@pytest.mark.parametrize("convert", [list, np.array, lambda ids: torch.tensor(ids)])
+def test_token_ids_are_taken_as_they_are(llm: LLM, convert: object) -> None:
+    ids = llm.tokenizer(PROMPT).input_ids
+    out = llm.generate(convert(ids), SHORT)  # type: ignore[operator]
+    assert out[0]["token_ids"] == llm.generate([PROMPT], SHORT)[0]["token_ids"]
+
+
+def test_the_joined_stream_is_the_output(llm: LLM) -> None:
+    chunks = list(llm.generate([PROMPT, "other"], SHORT, stream=True))
+    for index, out in enumerate(llm.generate([PROMPT, "other"], SHORT)):
+        mine = [chunk for chunk in chunks if chunk["index"] == index]
+        assert "".join(chunk["text"] for chunk in mine) == out["text"]
+        assert [token for chunk in mine for token in chunk["token_ids"]] == out["token_ids"]
+        assert [chunk["finish_reason"] for chunk in mine][-1] == "length"
+        assert mine[-1]["output"]["token_ids"] == out["token_ids"]
+
+
+def test_a_stop_string_cuts_text_and_tokens(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=40, ignore_eos=True)
+    full = llm.generate(PROMPT, params)[0]
+    stop = full["text"][6:9]
+    cut = llm.generate(PROMPT, SamplingParams(max_tokens=40, ignore_eos=True, stop=stop))[0]
+    assert cut["text"] == full["text"][: full["text"].index(stop)]
+    assert cut["finish_reason"] == "stop"
+    assert cut["token_ids"] == full["token_ids"][: len(cut["token_ids"])]
+    assert stop in llm.tokenizer.decode(cut["token_ids"])
+    assert stop not in llm.tokenizer.decode(cut["token_ids"][:-1])
+
+
+def test_an_end_token_ends_and_is_not_shown(llm: LLM) -> None:
+    full = llm.generate(PROMPT, SHORT)[0]["token_ids"]
+    out = llm.generate(PROMPT, SamplingParams(max_tokens=8, stop_token_ids=[full[3]]))[0]
+    kept = full[: full.index(full[3]) + 1]
+    assert out["token_ids"] == kept
+    assert out["finish_reason"] == "stop"
+    assert out["text"] == llm.tokenizer.decode(kept[:-1], skip_special_tokens=True)
+
+
+def test_n_choices_differ_and_their_prompt_is_computed_once(llm: LLM) -> None:
+    params = SamplingParams(temperature=1.0, seed=7, n=4, max_tokens=8, ignore_eos=True)
+    first, again = llm.generate(PROMPT, params)[0], llm.generate(PROMPT, params)[0]
+    texts = [choice["token_ids"] for choice in first["choices"]]
+    assert len(texts) == 4
+    assert len({tuple(ids) for ids in texts}) > 1
+    assert texts == [choice["token_ids"] for choice in again["choices"]]
+    assert [choice["cached_tokens"] for choice in first["choices"]] == [0, *[len(PROMPT) - 1] * 3]
+    assert first["token_ids"] == texts[0]
+
+
+def test_a_seed_gives_the_same_text_alone_and_in_company(llm: LLM) -> None:
+    params = SamplingParams(temperature=1.0, seed=11, max_tokens=10, ignore_eos=True)
+    alone = llm.generate(PROMPT, params)[0]["token_ids"]
+    others = [SamplingParams(temperature=1.5, max_tokens=k, ignore_eos=True, top_k=5) for k in (3, 9, 12)]
+    together = llm.generate(["a", "bc", "def", PROMPT], [*others, params])
+    assert together[3]["token_ids"] == alone
+
+
+def test_without_a_seed_texts_differ(llm: LLM) -> None:
+    params = SamplingParams(temperature=1.2, max_tokens=12, ignore_eos=True)
+    assert len({tuple(llm.generate(PROMPT, params)[0]["token_ids"]) for _ in range(5)}) > 1
+
+
+def test_a_shared_params_object_is_not_changed(llm: LLM) -> None:
+    params = SamplingParams(max_tokens=10_000)
+    before = params.__dict__.copy()
+    llm.generate([PROMPT, "x"], params)
+    assert params.__dict__ == before
+
+
+def test_logprobs_come_with_every_token(llm: LLM) -> None:
+    out = llm.generate(PROMPT, SamplingParams(max_tokens=5, logprobs=3, ignore_eos=True))[0]
+    assert [entry.token_id for entry in out["logprobs"]] == out["token_ids"]
+    for entry in out["logprobs"]:
+        assert len(entry.top) == 3
+        assert entry.logprob == entry.top[0][1] <= 0  # greedy: the chosen one is the best
+
+
+@pytest.mark.parametrize("chunk", [4, 1000])
+def test_prompt_logprobs_are_the_same_cold_warm_and_in_chunks(tiny: Path, chunk: int) -> None:
+    params = SamplingParams(max_tokens=1, prompt_logprobs=2, ignore_eos=True)
+    with LLM(str(tiny), num_page_override=256, max_extend_tokens=chunk) as llm:
+        cold, warm = (llm.generate(PROMPT, params)[0] for _ in range(2))
+        ids = llm.tokenizer(PROMPT).input_ids
+    assert cold["prompt_logprobs"][0] is None
+    assert [entry.token_id for entry in cold["prompt_logprobs"][1:]] == ids[1:]
+    assert warm["cached_tokens"] == 0
+    for a, b in zip(cold["prompt_logprobs"][1:], warm["prompt_logprobs"][1:], strict=True):
+        assert a.logprob == pytest.approx(b.logprob, abs=1e-4)
+        assert [token for token, _ in a.top] == [token for token, _ in b.top]
+
+
+def test_max_tokens_zero_gives_only_the_prompts_logprobs(llm: LLM) -> None:
+    out = llm.generate(PROMPT, SamplingParams(max_tokens=0, prompt_logprobs=0))[0]
+    assert out["token_ids"] == []
+    assert out["text"] == ""
+    assert len(out["prompt_logprobs"]) == len(PROMPT)
+
+
+def test_chat_uses_the_template(llm: LLM) -> None:
+    out = llm.chat([{"role": "user", "content": "hi"}], SHORT)
+    assert out["prompt_tokens"] == len(llm.tokenizer("<s>user: hi</s><s>").input_ids)
+    streamed = list(llm.chat([{"role": "user", "content": "hi"}], SHORT, stream=True))
+    assert "".join(chunk["text"] for chunk in streamed) == out["text"]
+
+
+def test_closing_a_stream_aborts_its_requests(llm: LLM) -> None:
+    chunks = llm.generate([PROMPT] * 3, SamplingParams(max_tokens=400, ignore_eos=True), stream=True)
+    next(chunks)
+    chunks.close()
+    assert llm.cache_manager.num_free_pages + llm.stats()["evictable_tokens"] == 2048
+    assert llm.stats()["protected_tokens"] == 0
+
+
+def test_threads_share_one_llm(llm: LLM) -> None:
+    wanted = [llm.generate(f"prompt {i}", SHORT)[0]["token_ids"] for i in range(6)]
+    got: dict[int, list[int]] = {}
+
+    def ask(i: int) -> None:
+        got[i] = llm.generate(f"prompt {i}", SHORT)[0]["token_ids"]
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [got[i] for i in range(6)] == wanted
+
+
+def test_several_llms_live_in_one_process(tiny: Path) -> None:
+    with LLM(str(tiny), num_page_override=64) as one, LLM(str(tiny), num_page_override=64, page_size=4) as other:
+        assert one.generate(PROMPT, SHORT)[0]["token_ids"] == other.generate(PROMPT, SHORT)[0]["token_ids"]
+
+
+def test_every_batch_passes_through_the_instance(llm: LLM) -> None:
+    seen = []
+    original = llm._forward
+
+    def spy(forward_input: ForwardInput) -> BatchOutput:
+        batch = forward_input.batch
+        seen.append((batch.is_prefill, [req.extend_len for req in batch.reqs]))
+        return original(forward_input)
+
+    llm._forward = spy  # type: ignore[method-assign]
+    llm.generate([PROMPT], SamplingParams(max_tokens=3, ignore_eos=True))
+    assert seen == [(True, [len(PROMPT)]), (False, [1]), (False, [1])]
+
+
+def test_when_the_engine_dies_readers_are_told(tiny: Path) -> None:
+    llm = LLM(str(tiny), num_page_override=64)
+
+    def fail(_: ForwardInput) -> BatchOutput:
+        raise RuntimeError("the device is gone")
+
+    llm._forward = fail  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        llm.generate(PROMPT, SHORT)
+    with pytest.raises(RuntimeError, match="the device is gone"):
+        llm.generate(PROMPT, SHORT)
+    llm.shutdown()
+
+
+def test_running_out_of_memory_fails_one_batch_only(llm: LLM) -> None:
+    engine = llm._parts.engine
+    compute = engine._forward
+
+    def run_out(*_: object) -> BatchOutput:
+        engine._forward = compute  # type: ignore[method-assign]
+        raise torch.OutOfMemoryError("no memory")
+
+    engine._forward = run_out  # type: ignore[method-assign]
+    failed = llm.generate(PROMPT, SHORT)[0]
+    assert failed["finish_reason"] == "error"
+    assert "memory" in failed["error"]
+    assert llm.generate(PROMPT, SHORT)[0]["finish_reason"] == "length"
+
+
+def test_after_shutdown_generate_says_so(tiny: Path) -> None:
+    llm = LLM(str(tiny), num_page_override=64)
+    llm.shutdown()
+    llm.shutdown()
+    with pytest.raises(RuntimeError, match="shut down"):
+        llm.generate(PROMPT, SHORT)
+
+
+def test_a_forgotten_llm_ends_its_thread(tiny: Path) -> None:
+    llm = LLM(str(tiny), num_page_override=64)
+    thread = llm._worker._thread
+    del llm
+    gc.collect()
+    deadline = time.monotonic() + 5
+    while thread.is_alive() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not thread.is_alive()
+
+
+def test_the_environment_turns_overlap_off(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ENV.DISABLE_OVERLAP_SCHEDULING, "value", True)
+    with LLM(str(tiny), num_page_override=64, overlap="on") as llm:
+        assert not llm._parts.overlap
+
+
+def test_the_tree_is_drawn(llm: LLM) -> None:
+    assert llm.tree() == "the cache is empty"
+    llm.generate([PROMPT], SamplingParams(max_tokens=1))
+    assert llm.tree() == f"└─ {len(PROMPT)} tokens, 0 locks: '{PROMPT}'"
+    assert llm.stats()["prompt_tokens"] == len(PROMPT)
+
+
+def test_dummy_weights_need_only_a_config(tiny: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((tiny / name).read_bytes())
+    with LLM(str(tmp_path), load_format="dummy", num_page_override=64) as llm:
+        assert len(llm.generate(PROMPT, SHORT)[0]["token_ids"]) == 8
+
+
+@pytest.mark.parametrize(
+    ("prompt", "params", "message"),
+    [
+        ("", {}, "empty prompt"),
+        ([], {}, None),
+        ([[]], {}, "empty prompt"),
+        ([[300]], {}, "300 .*vocabulary of 300"),
+        ([[-1]], {}, "-1 .*vocabulary"),
+        ([[1.5]], {}, "token ids"),
+        ([[True]], {}, "token ids"),
+        ([[2**40]], {}, "no vocabulary is so large"),
+        ([[1] * 600], {}, "600 tokens.* context length is 512"),
+        ([[1] * 512], {}, "512 tokens.* context length is 512"),
+        (["ok"], {"stop_token_ids": [300]}, "300"),
+        (["ok"], {"logit_bias": {300: 1.0}}, "300"),
+    ],
+)
+def test_bad_prompts_are_refused_before_anything_runs(
+    llm: LLM, prompt: object, params: dict[str, object], message: str | None
+) -> None:
+    if message is None:
+        assert llm.generate(prompt) == []  # type: ignore[call-overload]
+        return
+    with pytest.raises(ValueError, match=message):
+        llm.generate(prompt, SamplingParams(**params))  # type: ignore[arg-type, call-overload]
+    assert llm.stats()["prompts"] == 0
+    assert llm.generate("ok", SHORT)[0]["finish_reason"] == "length"
+
+
+def test_a_prompt_over_the_pool_is_refused_with_both_numbers(tiny: Path) -> None:
+    with LLM(str(tiny), num_page_override=64) as llm, pytest.raises(ValueError, match="100 tokens.* only 64"):
+        llm.generate([[1] * 100])
+
+
+def test_one_bad_prompt_of_many_refuses_all(llm: LLM) -> None:
+    with pytest.raises(ValueError, match="empty prompt"):
+        llm.generate(["fine", ""])
+    with pytest.raises(ValueError, match="2 sampling_params were given for 3 prompts"):
+        llm.generate(["a", "b", "c"], [SHORT, SHORT])
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "message"),
+    [
+        ({"page_size": 0}, ValueError, "page_size=0"),
+        ({"num_page_override": 0}, ValueError, "num_page_override=0"),
+        ({"dtype": "int8"}, ValueError, "dtype='int8'.*float32"),
+        ({"device": "tpu"}, ValueError, "device='tpu'"),
+        ({"memory_ratio": 0.0}, ValueError, "memory_ratio"),
+        ({"tensor_parallel_size": 2}, ValueError, "tensor_parallel_size=2"),
+        ({"max_seq_len_override": 1000}, ValueError, "1000.*512"),
+        ({"cache_type": "tree"}, ValueError, "cache_type='tree'.*radix"),
+        ({"pagesize": 1}, TypeError, "pagesize"),
+        ({"max_extend_tokens": 0}, ValueError, "max_extend_tokens=0"),
+    ],
+)
+def test_bad_config_is_refused_by_name(
+    tiny: Path, config: dict[str, object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        LLM(str(tiny), **config)
+
+
+def test_an_unknown_model_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="no-such-model"):
+        LLM("no-such-model")
