@@ -118,4 +118,6 @@ def _dtype(config: Mapping[str, Any]) -> torch.dtype:
 
 
 def _token_ids(value: int | list[int]) -> tuple[int, ...]:
-    return (value,) if isinstance(value, int) else tuple(value)
+    """As a tuple; -1 stands for none."""
+    ids = value if isinstance(value, list) else [value]
+    return tuple(token_id for token_id in ids if token_id >= 0)

@@ -1,0 +1,60 @@
+"""Embedding and head: each rank holds a share of the vocabulary."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from minisgl.distributed import SINGLE, TPInfo
+from minisgl.layers import LMHead, Placement, VocabParallelEmbedding
+
+TABLE = torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
+IDS = torch.tensor([0, 11, 5, 6, 5], dtype=torch.int32)
+
+
+def place(tp: TPInfo) -> Placement:
+    return Placement(torch.float32, torch.device("cpu"), tp)
+
+
+def embedding(tp: TPInfo) -> VocabParallelEmbedding:
+    layer = VocabParallelEmbedding(12, 8, place(tp))
+    layer.slots()["weight"].load("weight", TABLE)
+    return layer
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_ids_become_rows_of_the_table(dtype: torch.dtype):
+    assert torch.equal(embedding(SINGLE)(IDS.to(dtype)), TABLE[IDS])
+
+
+@pytest.mark.parametrize("tp_size", [2, 3])
+def test_partial_look_ups_add_up_to_the_whole(tp_size: int):
+    total = sum(embedding(TPInfo(rank, tp_size)).partial(IDS) for rank in range(tp_size))
+    assert torch.equal(total, TABLE[IDS])
+
+
+@pytest.mark.parametrize("tied", [False, True])
+def test_shares_of_the_head_side_by_side_are_the_logits(tied: bool):
+    hidden = torch.randn(4, 8)
+    shares = []
+    for rank in range(2):
+        tp = TPInfo(rank, 2)
+        head = LMHead(12, 8, place(tp), embedding(tp) if tied else None)
+        for slot in head.slots().values():
+            slot.load("weight", TABLE)
+        head.pack()
+        shares.append(head.multiply(hidden, None))
+    torch.testing.assert_close(torch.cat(shares, dim=-1), F.linear(hidden, TABLE))
+
+
+def test_logits_of_a_bfloat16_head_are_float32():
+    head = LMHead(12, 8, Placement(torch.bfloat16, torch.device("cpu")))
+    head.slots()["weight"].load("weight", TABLE)
+    assert head(torch.ones(3, 8, dtype=torch.bfloat16)).dtype == torch.float32
+
+
+def test_packing_a_tied_head_leaves_the_embedding_its_weight():
+    table = embedding(SINGLE)
+    LMHead(12, 8, place(SINGLE), table).pack()
+    assert torch.equal(table(IDS), TABLE[IDS])

@@ -1,0 +1,116 @@
+"""Configs of Hugging Face, of both generations: what is read, what is assumed, what is refused by name."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from minisgl.models import MODELS, ModelConfig, RopeConfig
+
+MINIMAL: dict[str, Any] = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "max_position_embeddings": 512,
+    "num_attention_heads": 4,
+    "num_hidden_layers": 2,
+    "vocab_size": 512,
+}
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+
+
+def read(**changes: Any) -> ModelConfig:
+    return ModelConfig.from_hf(MINIMAL | changes)
+
+
+def test_what_a_minimal_config_leaves_out_has_the_defaults_of_hugging_face():
+    config = read()
+    assert (config.num_qo_heads, config.num_kv_heads, config.head_dim) == (4, 4, 16)
+    assert (config.attention_bias, config.mlp_bias, config.tie_word_embeddings) == (False, False, False)
+    assert (config.rms_norm_eps, config.dtype, config.eos_token_ids) == (1e-6, torch.float32, ())
+    assert config.rope == RopeConfig("default", 10000.0)
+
+
+def test_nulls_at_the_top_count_as_absent():
+    names = "head_dim num_key_value_heads rope_theta rope_scaling rope_parameters eos_token_id sliding_window dtype"
+    nulls = dict.fromkeys([*names.split(), "quantization_config", "layer_types"])
+    assert read(**nulls) == read()
+
+
+@pytest.mark.parametrize("name", ["dtype", "torch_dtype"])
+def test_both_spellings_of_the_dtype_are_read(name: str):
+    assert read(**{name: "bfloat16"}).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(("value", "expected"), [(2, (2,)), ([2, 3], (2, 3)), (0, (0,)), (-1, ())])
+def test_end_tokens_are_one_number_or_a_list(value: Any, expected: tuple[int, ...]):
+    assert read(eos_token_id=value).eos_token_ids == expected
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        {"rope_parameters": {"rope_type": "llama3", "rope_theta": 5e5} | LLAMA3},
+        {"rope_theta": 5e5, "rope_scaling": {"rope_type": "llama3"} | LLAMA3},
+        {"rope_theta": 5e5, "rope_scaling": {"type": "llama3"} | LLAMA3},
+        {"rope_theta": 5e5, "rope_scaling": {"type": "llama3"} | LLAMA3, "rope_parameters": None},
+    ],
+)
+def test_every_spelling_of_llama3_rope_is_the_same(spelling: dict[str, Any]):
+    assert read(**spelling).rope == RopeConfig("llama3", 5e5, 8.0, 1.0, 4.0, 64)
+
+
+def test_llama3_rope_without_an_original_length_takes_the_context_length():
+    scaling = {key: value for key, value in LLAMA3.items() if key != "original_max_position_embeddings"}
+    assert read(rope_scaling={"type": "llama3"} | scaling).rope.original_max_position_embeddings == 512
+
+
+@pytest.mark.parametrize("rope", [{"rope_type": "default"}, {"rope_type": "linear", "factor": 3.0}, LLAMA3])
+def test_frequencies_equal_those_of_transformers(rope: dict[str, Any]):
+    parameters = {"rope_type": "llama3", "rope_theta": 5e4} | rope
+    theirs = LlamaRotaryEmbedding(LlamaConfig(**MINIMAL, head_dim=48, rope_parameters=parameters)).inv_freq
+    ours = read(head_dim=48, rope_parameters=parameters).rope.inverse_frequencies(48)
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"architectures": ["FooForCausalLM"]}, "unknown model architecture 'FooForCausalLM'; known: LlamaForCausalLM"),
+        ({"architectures": ["LlamaForCausalLM", "Foo"]}, "names 2 architectures"),
+        ({"architectures": None}, "lacks 'architectures'"),
+        ({"hidden_size": None}, "lacks 'hidden_size'"),
+        ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported"),
+        ({"dtype": "float8_e4m3fn"}, "dtype='float8_e4m3fn' is not supported"),
+        ({"num_key_value_heads": 3}, "num_kv_heads=3 does not divide num_qo_heads=4"),
+        ({"head_dim": 15}, "head_dim=15 is odd"),
+        ({"sliding_window": 128}, "sliding_window=128 is in use"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types has sliding_attention"),
+        ({"quantization_config": {"quant_method": "awq"}}, "quant_method='awq'"),
+        (
+            {"rope_scaling": {"type": "yarn", "factor": 4.0}},
+            "rope_type='yarn' is not supported; known: default, linear",
+        ),
+        ({"rope_parameters": {"rope_type": "linear"}}, "rope_type='linear' needs factor"),
+        ({"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, "needs low_freq_factor, high_freq_factor"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 1e4}}}, "differ by kind of layer"),
+        ({"partial_rotary_factor": 0.5}, "partial_rotary_factor=0.5"),
+    ],
+)
+def test_what_is_not_supported_is_refused_by_name(changes: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        read(**changes)
+
+
+def test_a_sliding_window_that_is_not_in_use_is_accepted():
+    assert read(sliding_window=128, use_sliding_window=False) == read()
+
+
+@pytest.mark.parametrize("name", MODELS.names)
+def test_every_entry_of_the_registry_leads_to_the_class_of_its_name(name: str):
+    assert MODELS[name]().__name__ == name
