@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import torch
 
+from minisgl.engine.transfer import to_device
+
 _MASK64 = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, odd: its multiples visit every 64-bit number
 _BLOCK = 256
@@ -44,7 +46,7 @@ def draw(weights: torch.Tensor, uniforms: Sequence[float]) -> torch.Tensor:
     Sums of blocks are searched first, then one block: one pass over the weights and no [N, V] cumulative sum.
     """
     sums, last = block_sums(weights), weights.shape[-1] - 1
-    target = torch.tensor(uniforms, dtype=torch.float64, device=weights.device) * sums.double().sum(dim=-1)
+    target = to_device(uniforms, torch.float64, weights.device) * sums.double().sum(dim=-1)
     block, target = _first_above(sums, target)
     ids = block[:, None] * _BLOCK + torch.arange(_BLOCK, device=weights.device)
     inside = weights.gather(-1, ids.clamp(max=last)).masked_fill_(ids > last, 0)

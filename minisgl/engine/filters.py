@@ -18,6 +18,7 @@ import torch
 
 from minisgl.core import SamplingParams
 from minisgl.engine.draws import block_sums
+from minisgl.engine.transfer import to_device
 
 _CANDIDATES = 1024
 
@@ -57,7 +58,7 @@ def top_values(scores: torch.Tensor, num: int) -> torch.Tensor:
 
 
 def _column(values: Sequence[float], like: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
-    return torch.tensor(values, dtype=dtype or like.dtype, device=like.device)[:, None]
+    return to_device(values, dtype or like.dtype, like.device)[:, None]
 
 
 def _log(min_p: float) -> float:

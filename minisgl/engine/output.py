@@ -12,6 +12,7 @@ import torch
 
 from minisgl.core import BatchResult, TokenLogprobs
 from minisgl.engine.sampler import SampleOutput
+from minisgl.engine.transfer import to_device
 
 NO_TOKEN_ERROR = "no token could be sampled: the logits hold NaN or infinity, or every token is masked"
 PromptLogprobs = tuple[tuple[TokenLogprobs, ...], ...]
@@ -49,7 +50,7 @@ class DeviceOutput:
         samples = samples or SampleOutput(torch.empty(0, dtype=torch.int32))
         assert len(rows) == len(samples.tokens), f"{len(rows)} rows for {len(samples.tokens)} samples"
         next_tokens = samples.tokens.new_full((num_reqs,), -1)
-        next_tokens[torch.tensor(rows, dtype=torch.int64, device=next_tokens.device)] = samples.tokens
+        next_tokens[to_device(rows, torch.int64, next_tokens.device)] = samples.tokens
         return cls(next_tokens, rows, samples, prompt_logprobs)
 
     def result(self) -> BatchResult:

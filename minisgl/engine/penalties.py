@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 
 from minisgl.core import Req, SamplingParams
+from minisgl.engine.transfer import to_device
 
 
 def is_edited(req: Req) -> bool:
@@ -75,7 +76,7 @@ def _add_bias(logits: torch.Tensor, reqs: Sequence[Req], _last_tokens: torch.Ten
         if token_id < vocab_size
     }
     if biases:
-        cells = torch.tensor(list(biases), device=logits.device)
+        cells = to_device(list(biases), torch.int64, logits.device)
         logits.view(-1)[cells] += _column(list(biases.values()), logits)
 
 
@@ -86,14 +87,14 @@ def _mask_end_tokens(logits: torch.Tensor, reqs: Sequence[Req], _last_tokens: to
 
 
 def _column(values: Sequence[float], like: torch.Tensor) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64).to(like)
+    return to_device(torch.tensor(values, dtype=torch.float64), like.dtype, like.device)
 
 
 def _cells(logits: torch.Tensor, ids_of_row: dict[int, npt.NDArray[np.integer]]) -> torch.Tensor:
     """The int64 cells of some tokens of some rows, on the logits' device; ids beyond V are left out."""
     vocab_size = logits.shape[-1]
     parts = [row * vocab_size + ids[ids < vocab_size].astype(np.int64) for row, ids in ids_of_row.items()]
-    return torch.from_numpy(np.concatenate(parts)).to(logits.device)
+    return to_device(torch.from_numpy(np.concatenate(parts)), torch.int64, logits.device)
 
 
 def _history_cells(
@@ -105,5 +106,5 @@ def _history_cells(
     if not pending:
         return cells
     assert last_tokens is not None, f"the last tokens of rows {pending} are on the device, but were not given"
-    rows = torch.tensor(pending, device=logits.device)
+    rows = to_device(pending, torch.int64, logits.device)
     return torch.cat([cells, rows * logits.shape[-1] + last_tokens[rows].long().clamp(min=0)])

@@ -16,6 +16,7 @@ from minisgl.engine.draws import draw, uniform
 from minisgl.engine.filters import drop_mask
 from minisgl.engine.logprobs import LogprobTensors, token_logprobs
 from minisgl.engine.penalties import edit_logits, is_edited
+from minisgl.engine.transfer import to_device
 
 _ROWS_AT_ONCE = {"cpu": 16, "cuda": 256}  # what stays in a CPU's cache; on a GPU few launches count more
 _COLDEST, _HOTTEST = 1e-20, 1e20  # float32 stays finite; colder than this is greedy anyway
@@ -73,7 +74,7 @@ class Sampler:
         for method, rows in _groups(reqs, _ROWS_AT_ONCE[self.device.type]):
             group = [reqs[row] for row in rows]
             last_tokens = None if prev_tokens is None else _take(prev_tokens, rows)
-            tokens[torch.tensor(rows, device=self.device)] = _choose(method, _take(logits, rows), group, last_tokens)
+            tokens[_index(rows, self.device)] = _choose(method, _take(logits, rows), group, last_tokens)
         return _with_logprobs(tokens, logits, reqs)
 
 
@@ -87,11 +88,15 @@ def _groups(reqs: Sequence[Req], max_rows: int) -> Iterator[tuple[_Method, list[
             yield method, rows[start : start + size]
 
 
-def _take(tensor: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
-    """Some rows, in ascending order; no copy if they are neighbours."""
+def _index(rows: Sequence[int], device: torch.device) -> slice | torch.Tensor:
+    """Ascending rows as an index: a slice, which copies nothing, if they are neighbours."""
     if rows[-1] - rows[0] == len(rows) - 1:
-        return tensor[rows[0] : rows[-1] + 1]
-    return tensor[torch.tensor(rows, device=tensor.device)]
+        return slice(rows[0], rows[-1] + 1)
+    return to_device(rows, torch.int64, device)
+
+
+def _take(tensor: torch.Tensor, rows: Sequence[int]) -> torch.Tensor:
+    return tensor[_index(rows, tensor.device)]
 
 
 def _choose(
@@ -111,7 +116,7 @@ def _choose(
 def _draw(logits: torch.Tensor, reqs: Sequence[Req], filtered: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """The best score [M] of each row, and the token [M] drawn from it."""
     temperatures = [min(max(req.sampling_params.temperature, _COLDEST), _HOTTEST) for req in reqs]
-    scores = logits / torch.tensor(temperatures, device=logits.device)[:, None]
+    scores = logits / to_device(temperatures, torch.float32, logits.device)[:, None]
     best = scores.amax(dim=-1, keepdim=True)
     if filtered:
         weights = (scores - best).exp_()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from minisgl.core import Req, SamplingParams
 from minisgl.engine.draws import choice_seed
+from minisgl.engine.output import DeviceOutput
 from minisgl.engine.sampler import Sampler
 
 V = 300
@@ -206,6 +207,20 @@ def test_tokens_follow_the_filtered_distribution():
     assert num_kept == 12
     assert counts[num_kept:].sum() == 0
     assert ((counts[:num_kept] - expected) ** 2 / expected).sum() < 31.3
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+def test_only_rows_with_top_p_make_the_host_wait_for_the_gpu():
+    params = [p for p in MIXTURE if p.top_p == 1]
+    reqs = [make_req(params[row % len(params)], seed=row, output=[5]) for row in range(16)]
+    logits, sampler = random_logits(16).cuda(), Sampler(V, "cuda")
+    sampler.sample(logits, reqs)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        DeviceOutput.from_samples(20, range(2, 18), sampler.sample(logits, reqs))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.gpu
