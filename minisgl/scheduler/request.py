@@ -89,6 +89,11 @@ class Request:
         return self.state is RequestState.DECODE and self.device_len + 1 < self.max_device_len
 
     @property
+    def awaits_leader(self) -> bool:
+        """Whether the request that computes its prefix is still at it."""
+        return self.leader is not None and self.leader.is_running and self.leader.committed_len < self.leader_len
+
+    @property
     def reuses_prefix(self) -> bool:
         """Log-probabilities of prompt tokens need their hidden states, so such a prompt is computed in full."""
         return self.sampling_params.prompt_logprobs is None

@@ -11,14 +11,12 @@ run, and names rows of the previous output for tokens that are not known yet.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 
 from minisgl.core import Batch, BatchResult, Limits, Req
 from minisgl.env import ENV
-from minisgl.kvcache.base import BaseCacheHandle
 from minisgl.message import AbortMsg, FinishMsg, FinishReason, RequestMsg, TokenReply, UserMsg
+from minisgl.scheduler.admission import Admission
 from minisgl.scheduler.cache_manager import CacheManager
-from minisgl.scheduler.joining import find_leader
 from minisgl.scheduler.request import Request, RequestState
 
 
@@ -43,7 +41,7 @@ class Scheduler:
         self.max_extend_tokens = max_extend_tokens
         self.end_token_ids = end_token_ids
         self.alternates = alternates
-        self._waiting: dict[int, Request] = {}
+        self._admission = Admission(cache_manager)
         self._admitted: dict[int, Request] = {}  # until their pages are released
         self._replies: list[TokenReply] = []
         self._step = 0
@@ -51,11 +49,11 @@ class Scheduler:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._waiting or self._admitted)
+        return bool(self._admission or self._admitted)
 
     @property
     def num_waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._admission)
 
     @property
     def num_running(self) -> int:
@@ -75,7 +73,7 @@ class Scheduler:
 
     def abort_all(self) -> None:
         """Abort every request; launched batches still have to be committed."""
-        for uid in [*self._waiting, *self._admitted]:
+        for uid in [*self._admission.uids, *self._admitted]:
             self._end(uid, RequestState.ABORTED, "abort")
 
     def take_replies(self) -> list[TokenReply]:
@@ -107,7 +105,8 @@ class Scheduler:
         for request in self._prefilling():
             budget = self._choose(chosen, request, budget)
         if budget > 0:
-            for request in self._admissible():
+            for request in self._admission.admit(self._admitted.values()):
+                self._admitted[request.uid] = request
                 budget = self._choose(chosen, request, budget)
                 if budget == 0:
                     break
@@ -123,50 +122,9 @@ class Scheduler:
     def _prefilling(self) -> list[Request]:
         return [r for r in self._admitted.values() if r.state is RequestState.PREFILL]
 
-    def _admissible(self) -> Iterable[Request]:
-        """Admit waiting requests one by one, in order, until one does not fit.
-
-        One whose prefix a running request is computing right now is passed over until that is done. The walk is
-        bounded by the free rows, so it costs the same however long the queue is.
-        """
-        for request in list(islice(self._waiting.values(), self.cache_manager.num_free_rows)):
-            if self._awaits_leader(request):
-                continue
-            if request.blocked_epoch == self.cache_manager.epoch:
-                return
-            handle = self.cache_manager.match(request.ids(request.prompt_len if request.reuses_prefix else 1))
-            if self._finds_leader(request, handle.cached_len):
-                continue
-            if not self._admit(request, handle):
-                return
-            yield request
-
-    def _admit(self, request: Request, handle: BaseCacheHandle) -> bool:
-        allocation = self.cache_manager.admit(handle, request.max_kv_len)
-        if allocation is None:
-            request.blocked_epoch = self.cache_manager.epoch
-            return False
-        del self._waiting[request.uid]
-        self._admitted[request.uid] = request
-        request.start(allocation)
-        return True
-
-    @staticmethod
-    def _awaits_leader(request: Request) -> bool:
-        leader = request.leader
-        return leader is not None and leader.is_running and leader.committed_len < request.leader_len
-
-    def _finds_leader(self, request: Request, matched_len: int) -> bool:
-        """Whether a running request is computing more of this one's prefix than the cache has; then wait for it."""
-        if not self.cache_manager.prefix_cache.shares or not request.reuses_prefix:
-            return False
-        prefilling = [r for r in self._admitted.values() if r.is_running and r.committed_len < r.prompt_len]
-        request.leader, request.leader_len = find_leader(request, prefilling, matched_len, self.cache_manager.page_size)
-        return request.leader is not None
-
     def _pauses_decodes(self, prefills: list[tuple[Request, int]]) -> bool:
         """Whether this batch is prompts alone: they all end in it, nobody waits, and decodes ran just before."""
-        if not prefills or not self.alternates or self._decodes_paused or self._waiting:
+        if not prefills or not self.alternates or self._decodes_paused or self._admission:
             return False
         return all(request.device_len + num_tokens == request.prompt_len for request, num_tokens in prefills)
 
@@ -230,7 +188,7 @@ class Scheduler:
             return
         params = msg.sampling_params
         model_ends = frozenset() if params.ignore_eos else self.end_token_ids
-        self._waiting[msg.uid] = Request(
+        request = Request(
             uid=msg.uid,
             prompt=msg.input_ids,
             sampling_params=params,
@@ -238,6 +196,7 @@ class Scheduler:
             end_token_ids=model_ends | frozenset(params.stop_token_ids),
             max_device_len=self.limits.max_device_len(len(msg.input_ids), params),
         )
+        self._admission.add(request)
 
     def _end(self, uid: int, state: RequestState, reason: FinishReason) -> None:
         request = self._find(uid)
@@ -245,7 +204,7 @@ class Scheduler:
             self._close(request, state, request.reply((), reason))
 
     def _find(self, uid: int) -> Request | None:
-        return self._waiting.get(uid) or self._admitted.get(uid)
+        return self._admission.find(uid) or self._admitted.get(uid)
 
     def _finish_at(self, msg: FinishMsg) -> None:
         request = self._admitted.get(msg.uid)
@@ -260,7 +219,7 @@ class Scheduler:
         request.state = state
         if reply is not None:
             self._replies.append(reply)
-        if self._waiting.pop(request.uid, None) is None and request.num_inflight == 0:
+        if not self._admission.remove(request.uid) and request.num_inflight == 0:
             self._release(request)
 
     def _release(self, request: Request) -> None:

@@ -41,13 +41,13 @@ def test_a_stream_joins_to_the_output(tiny: Path) -> None:
 def test_abort_ends_a_request_with_what_there_is(tiny: Path) -> None:
     async def main() -> None:
         async with AsyncLLM(str(tiny), num_page_override=512) as llm:
-            count = 0
+            chunks = []
             async for chunk in llm.stream("hello", LONG, request_id="mine"):
-                count += 1
-                if count == 3:
+                chunks.append(chunk)
+                if len(chunks) == 3:
                     assert llm.abort("mine")
-            assert chunk["finish_reason"] == "abort"
-            assert 3 <= len(chunk["output"]["token_ids"]) < 400
+            assert chunks[-1]["finish_reason"] == "abort"
+            assert 3 <= len(chunks[-1]["output"]["token_ids"]) < 400
             assert not llm.abort("mine")
             assert free_pages(llm.llm) == 512
 

@@ -275,7 +275,7 @@ def test_bad_prompts_are_refused_before_anything_runs(
 
 
 def test_a_prompt_over_the_pool_is_refused_with_both_numbers(tiny: Path) -> None:
-    with LLM(str(tiny), num_page_override=64) as llm, pytest.raises(ValueError, match="100 tokens.* only 64"):
+    with LLM(str(tiny), num_page_override=64) as llm, pytest.raises(ValueError, match=r"100 tokens.* only 64"):
         llm.generate([[1] * 100])
 
 

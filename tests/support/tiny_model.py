@@ -11,7 +11,10 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 VOCAB = 300
 BOS, EOS = 256, 257
-TEMPLATE = "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<s>{% endif %}"
+TEMPLATE = (
+    "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}"
+    "{% if add_generation_prompt %}<s>{% endif %}"
+)
 
 
 def make_tiny_model(folder: Path, seed: int = 0, **config: Any) -> Path:

@@ -1,0 +1,166 @@
+"""Tokens per second of the whole engine beside transformers' `generate`, in one run, the same prompts for both.
+
+    python benchmarks/bench_offline.py                      # every line, both dtypes: about 25 minutes on 2 cores
+    python benchmarks/bench_offline.py --lines single,prefill --dtypes float32 --rounds 5
+    python benchmarks/bench_offline.py --no-peer            # only ours
+
+SmolLM2-135M, random token ids, greedy, end tokens ignored; wall time from submission to the last token. Every round has
+other ids, so that nothing is cached from the round before, and both engines take turns within a round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from minisgl import LLM, SamplingParams
+from minisgl.utils.hardware import find_hardware
+from minisgl.utils.model_store import resolve_model
+
+Prompts = list[list[int]]
+VOCAB = 49_000
+
+
+@dataclass(frozen=True)
+class Line:
+    """prompts: made from a random generator. out: tokens generated for each. counts: which tokens the rate counts."""
+
+    title: str
+    make: Callable[[np.random.Generator], Prompts]
+    out: int
+    counts: str
+    target: dict[str, float]
+    rounds: int = 3
+
+
+def random_prompts(num: int, length: int) -> Callable[[np.random.Generator], Prompts]:
+    return lambda rng: rng.integers(3, VOCAB, (num, length)).tolist()
+
+
+def shared_system(rng: np.random.Generator) -> Prompts:
+    system = rng.integers(3, VOCAB, 1000).tolist()
+    return [system + question for question in rng.integers(3, VOCAB, (32, 30)).tolist()]
+
+
+LINES = {
+    "single": Line("single stream 128 / 128", random_prompts(1, 128), 128, "out", {"float32": 1.5, "bfloat16": 1.5}),
+    "prefill": Line("prefill of 1,024", random_prompts(1, 1024), 1, "in", {"float32": 1.0, "bfloat16": 1.0}),
+    "8": Line("8 concurrent 128 / 128", random_prompts(8, 128), 128, "out", {"float32": 1.0, "bfloat16": 1.0}),
+    "32": Line("32 concurrent 128 / 128", random_prompts(32, 128), 128, "out", {"float32": 1.3, "bfloat16": 2.5}),
+    "shared": Line(
+        "1,000 shared + 32 x 30, 32 out", shared_system, 32, "out", {"float32": 1.0, "bfloat16": 6.0}, rounds=1
+    ),
+}
+
+
+class Ours:
+    name = "minisgl"
+
+    def __init__(self, dtype: str) -> None:
+        self.llm = LLM("smollm2", dtype=dtype, num_page_override=65_536, max_seq_len_override=2048)
+
+    def run(self, prompts: Prompts, out: int) -> None:
+        outputs = self.llm.generate(prompts, SamplingParams(max_tokens=out, ignore_eos=True))
+        assert all(len(output["token_ids"]) == out for output in outputs)
+
+
+class Transformers:
+    name = "transformers"
+
+    def __init__(self, dtype: str) -> None:
+        from transformers import AutoModelForCausalLM
+
+        gguf = resolve_model("smollm2")
+        self.model: Any = AutoModelForCausalLM.from_pretrained(
+            str(gguf.parent), gguf_file=gguf.name, dtype=getattr(torch, dtype)
+        )
+
+    @torch.inference_mode()
+    def run(self, prompts: Prompts, out: int) -> None:
+        ids = torch.tensor(prompts)
+        output = self.model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=False,
+            min_new_tokens=out,
+            max_new_tokens=out,
+            pad_token_id=0,
+        )
+        assert output.shape[1] == ids.shape[1] + out
+
+
+def measure(line: Line, engines: list[Any], rounds: int, seed: int) -> dict[str, float]:
+    """Median tokens per second of each engine, by name."""
+    seconds: dict[str, list[float]] = {engine.name: [] for engine in engines}
+    for round_ in range(rounds):
+        prompts = line.make(np.random.default_rng([seed, round_]))
+        for engine in engines:
+            begin = time.perf_counter()
+            engine.run(prompts, line.out)
+            seconds[engine.name].append(time.perf_counter() - begin)
+    tokens = sum(len(p) for p in prompts) if line.counts == "in" else len(prompts) * line.out
+    return {name: tokens / statistics.median(times) for name, times in seconds.items()}
+
+
+def main() -> None:
+    args = parse_args()
+    results = []
+    for dtype in args.dtypes.split(","):
+        engines = [Ours(dtype)] + ([] if args.no_peer else [Transformers(dtype)])
+        for engine in engines:
+            engine.run(random_prompts(2, 16)(np.random.default_rng(0)), 4)  # warm-up
+        for name in args.lines.split(","):
+            line = LINES[name]
+            rates = measure(line, engines, args.rounds or line.rounds, seed=args.seed)
+            results.append({"line": name, "title": line.title, "dtype": dtype, "target": line.target[dtype], **rates})
+            print_result(results[-1])
+        engines[0].llm.shutdown()
+    Console().print(table(results))
+    if args.json:
+        args.json.write_text(json.dumps({"machine": machine(), "results": results}, indent=1))
+
+
+def print_result(result: dict[str, Any]) -> None:
+    print({key: round(v, 1) if isinstance(v, float) else v for key, v in result.items()}, flush=True)
+
+
+def table(results: list[dict[str, Any]]) -> Table:
+    out = Table("line", "dtype", "minisgl tok/s", "transformers tok/s", "ratio", "target", title=machine())
+    for result in results:
+        peer = result.get("transformers")
+        ratio = f"{result['minisgl'] / peer:.2f}x" if peer else "-"
+        rates = (f"{result['minisgl']:.1f}", f"{peer:.1f}" if peer else "-")
+        out.add_row(result["title"], result["dtype"], *rates, ratio, f"{result['target']}x")
+    return out
+
+
+def machine() -> str:
+    hardware = find_hardware()
+    return f"{hardware.cpu_name}, {hardware.num_cores} cores, torch {torch.__version__}, Python {platform.python_version()}"
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lines", default=",".join(LINES), help="which lines, of " + ", ".join(LINES))
+    parser.add_argument("--dtypes", default="float32,bfloat16")
+    parser.add_argument("--rounds", type=int, help="rounds a line (default: 3; 1 for the slowest)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--no-peer", action="store_true")
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
