@@ -26,6 +26,5 @@ def pack_weight(weight: torch.Tensor) -> torch.Tensor | None:
 
 def packed_linear(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
     """x [T, in] times a packed weight, plus bias: [T, out]."""
-    # The overload is named because looking it up costs 2 us a call.
-    out: torch.Tensor = torch.ops.mkldnn._linear_pointwise.default(x, packed, bias, "none", [], "")
+    out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
     return out
