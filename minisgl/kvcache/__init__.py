@@ -6,6 +6,7 @@ import torch
 
 from minisgl.kvcache.base import BaseCacheHandle, BasePrefixCache, InsertResult, MatchResult, SizeInfo
 from minisgl.kvcache.naive_cache import NaivePrefixCache
+from minisgl.kvcache.pool import MHAKVCache
 from minisgl.kvcache.radix_cache import RadixPrefixCache
 from minisgl.utils.registry import Registry
 
@@ -24,6 +25,7 @@ __all__ = [
     "BaseCacheHandle",
     "BasePrefixCache",
     "InsertResult",
+    "MHAKVCache",
     "MatchResult",
     "NaivePrefixCache",
     "RadixPrefixCache",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heappop, heappush, heapreplace
+from heapq import heappop, heappush
 
 from minisgl.kvcache.radix_node import RadixNode
 
@@ -12,45 +12,47 @@ class LRUQueue:
     """Unlocked leaves by last access, kept from one eviction to the next; a push or a pop costs O(log leaves).
 
     It is lazy: nothing is done here when a leaf is visited, locked or grown upon. What its entry says is checked when
-    it comes up, and the node may have to be pushed again when it is unlocked or loses its last child. A node has at
-    most one entry, whose time is never later than the node's own; so the first entry that is true is the oldest leaf.
+    it comes up, and the node is to be pushed again when it is unlocked or loses its last child. A node has at most
+    one entry, whose time is never later than the node's own; so the first entry that is true is the oldest leaf.
+
+    Nodes that were last visited at the same time lie on one path, and the lowest is taken out before the next one is a
+    leaf: so no two entries have the same time, and times can be keys.
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, RadixNode]] = []
-        self._num_pushed = 0
+        self._times: list[int] = []
+        self._nodes: dict[int, RadixNode] = {}
 
     def push(self, node: RadixNode) -> None:
         """Add `node` if it is an unlocked leaf; to be called whenever it may have become one."""
         if node.queued or node.ref_count or node.children:
             return
+        time = node.last_access
+        assert time not in self._nodes, f"{node} and {self._nodes[time]} are leaves of the same time"
+        heappush(self._times, time)
+        self._nodes[time] = node
         node.queued = True
-        self._num_pushed += 1  # decides between equal times, of which one at most is true
-        heappush(self._heap, (node.last_access, self._num_pushed, node))
 
     def pop(self) -> RadixNode:
         """Take out the unlocked leaf that was not visited for longest. There must be one."""
-        heap = self._heap
-        while heap:
-            time, order, node = heap[0]
-            if node.ref_count or node.children:
-                heappop(heap)
-                node.queued = False
-            elif node.last_access != time:
-                heapreplace(heap, (node.last_access, order, node))
-            else:
-                heappop(heap)
-                node.queued = False
+        while self._times:
+            time = heappop(self._times)
+            node = self._nodes.pop(time)
+            node.queued = False
+            if node.last_access == time and node.evictable:
                 return node
+            self.push(node)
         raise AssertionError("no unlocked leaf is queued for eviction")
 
     def clear(self) -> None:
-        self._heap.clear()
+        self._times.clear()
+        self._nodes.clear()
 
     def check_integrity(self, nodes: Iterable[RadixNode]) -> None:
         """AssertionError if an unlocked leaf of `nodes` (the whole tree) has no entry, or an entry is wrong."""
-        entries = {node: time for time, _, node in self._heap}
-        assert len(entries) == len(self._heap), "a node is queued for eviction twice"
+        assert sorted(self._times) == sorted(self._nodes), "the times in the eviction queue are not those of its nodes"
+        entries = {node: time for time, node in self._nodes.items()}
+        assert len(entries) == len(self._nodes), "a node is queued for eviction twice"
         for node in nodes:
             time = entries.pop(node, None)
             assert node.queued == (time is not None), f"{node}: queued={node.queued}, its entry says otherwise"

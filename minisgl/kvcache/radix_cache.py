@@ -32,13 +32,13 @@ class RadixCacheHandle(BaseCacheHandle):
         self.node = node
 
     def get_matched_pages(self) -> Int32Array:
-        runs, node = [_NO_PAGES], self.node
+        runs, num_bytes, node = [_NO_PAGES], 0, self.node
         while node.parent is not None:
             runs.append(node.pages)
+            num_bytes += len(node.token_bytes)
             node = node.parent
-        pages = np.concatenate(runs[::-1])
-        assert len(pages) * self.node.page_size == self.cached_len, f"{self.node} or a node above it was evicted"
-        return pages
+        assert num_bytes == self.cached_len * TOKEN_BYTES, f"{self.node} or a node above it was evicted"
+        return np.concatenate(runs[::-1])
 
     def get_matched_indices(self) -> torch.Tensor:
         return torch.from_numpy(pages_to_slots(self.get_matched_pages(), self.node.page_size))
@@ -143,7 +143,7 @@ class RadixPrefixCache(BasePrefixCache):
     def _whole_pages(self, input_ids: Ids) -> memoryview:
         """The bytes of the whole pages of `input_ids`, not copied."""
         ids = to_int32(input_ids)
-        num_bytes = align_down(len(ids) * TOKEN_BYTES, self._page_bytes)
+        num_bytes = len(ids) // self.page_size * self._page_bytes
         return ids.data.cast("B")[:num_bytes] if num_bytes else memoryview(b"")
 
     def _walk(self, tokens: memoryview) -> tuple[RadixNode, int]:

@@ -97,8 +97,21 @@ def test_an_unlocked_leaf_that_is_not_queued(cache, leaf):
 
 def test_a_leaf_that_is_queued_twice(cache, leaf):
     leaf.queued = False
+    leaf.last_access = 3
     cache._queue.push(leaf)
+    leaf.last_access = 2
     assert_names(cache, "a node is queued for eviction twice")
+
+
+def test_two_leaves_of_the_same_time(cache, leaf):
+    leaf.queued = False
+    with pytest.raises(AssertionError, match="are leaves of the same time"):
+        cache._queue.push(leaf)
+
+
+def test_queue_times_without_a_node(cache):
+    cache._queue._times.append(7)
+    assert_names(cache, "the times in the eviction queue are not those of its nodes")
 
 
 def test_a_queue_entry_later_than_its_node(cache, inner):
