@@ -49,26 +49,12 @@ class LMHead(Linear):
         share = place.tp.shard("vocab_size", vocab_size)
         weight = tied_to.weight if tied_to is not None else place.parameter(share, hidden_size)
         super().__init__(weight, None, place.tp)
-        self.place, self.tied = place, tied_to is not None
+        self.tied = tied_to is not None
         self.shape, self.start = (vocab_size, hidden_size), place.tp.rank * share
 
     def slots(self) -> dict[str, Slot]:
-        return {} if self.tied else {"weight": self._slot()}
-
-    def _slot(self) -> Slot:
         assert self.weight is not None
-        return Slot(self.shape, self.weight, start=self.start)
-
-    def untie_if_different(self, name: str, tensor: torch.Tensor) -> bool:
-        """Give a tied head weights of its own if `tensor` [V, H] differs from the embedding; whether it did."""
-        assert self.tied, f"{name!r} is not tied"
-        assert self.weight is not None
-        part = self._slot().cut(name, tensor).to(self.weight)
-        if torch.equal(part, self.weight):
-            return False
-        self.tied, self.weight = False, self.place.parameter(*self.weight.shape)
-        self._slot().load(name, tensor)
-        return True
+        return {} if self.tied else {"weight": Slot(self.shape, self.weight, start=self.start)}
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """[N, H] -> [N, V] float32, the same on every rank."""

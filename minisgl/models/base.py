@@ -50,7 +50,6 @@ class BaseCausalLM(nn.Module, ABC):
         self.place = place
         self._slots: dict[str, Slot] = {}
         self._loaded: set[str] = set()
-        self._stray_head: torch.Tensor | None = None
 
     @abstractmethod
     def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, ctx: Context) -> torch.Tensor:
@@ -64,7 +63,8 @@ class BaseCausalLM(nn.Module, ABC):
     def load_weight(self, name: str, tensor: torch.Tensor) -> None:
         """Take what this rank needs of one checkpoint tensor, by its Hugging Face name.
 
-        ROPE_FREQS, which only GGUF files have, divides the rotary frequencies. Precomputed frequencies are ignored.
+        ROPE_FREQS, which only GGUF files have, divides the rotary frequencies. Precomputed frequencies are ignored, and
+        a head of its own where the config ties it to the embedding: some exports leave a stale one in the file.
         ValueError that names the tensor if the model has no such weight, or one of another shape.
         """
         if name.endswith("rotary_emb.inv_freq"):
@@ -72,16 +72,15 @@ class BaseCausalLM(nn.Module, ABC):
         if name == ROPE_FREQS:
             self.rotary_emb.divide_frequencies(name, tensor)
         elif name == HEAD and self.lm_head.tied:
-            self._stray_head = tensor
+            logger.warning("the config ties the head to the embedding, so %s of the checkpoint is not used", name)
         else:
             self._slot(name).load(name, tensor)
             self._loaded.add(name)
 
     def finish_loading(self) -> None:
-        """Settle the head, and pack the weights. ValueError that names every tensor that never came."""
+        """Pack the weights. ValueError that names every tensor that never came."""
         if missing := [name for name in self._all_slots() if name not in self._loaded]:
             raise ValueError(f"{len(missing)} tensors never came: {', '.join(missing)}")
-        self._settle_head()
         self._slots.clear()  # they keep the unpacked weights alive
         for layer in self.modules():
             if isinstance(layer, Layer):
@@ -112,17 +111,6 @@ class BaseCausalLM(nn.Module, ABC):
         if slot is None:
             raise ValueError(f"unknown tensor {name!r}: {self.config.architecture} as configured has no such weight")
         return slot
-
-    def _settle_head(self) -> None:
-        """A tied model's file may hold a head all the same. Like Hugging Face 5.24 we take it if it differs."""
-        if self._stray_head is None:
-            return
-        differs = self.lm_head.untie_if_different(HEAD, self._stray_head)
-        self._stray_head = None
-        if differs:
-            logger.warning("the config ties the head to the embedding, but %s differs: taking the file's head", HEAD)
-        else:
-            logger.info("%s equals the embedding that the config ties it to: taking the embedding", HEAD)
 
 
 def _collect_slots(model: nn.Module) -> dict[str, Slot]:
