@@ -13,6 +13,7 @@ from minisgl.attention.index import Index, IntArray, put, take
 from minisgl.attention.plan import BatchPlanner, DecodePart, ExtendPart, PrefixPart, TorchAttnMetadata
 from minisgl.core import Batch, KVPool
 from minisgl.kernel.torch_ops import attention, merge_states
+from minisgl.utils.math import div_ceil
 
 State = tuple[torch.Tensor, torch.Tensor]
 """Attention to some of the keys: o [T, Hkv, G, D] of the pool's dtype, lse [T, Hkv, G] float32; any strides."""
@@ -43,15 +44,14 @@ class TorchAttnBackend(BaseAttnBackend):
         self._page_table = page_table
         self._page_size = page_size
         self._head_shape = (num_kv_heads, num_qo_heads // num_kv_heads, head_dim)
-        sample = kv_pool.k_cache(0)
-        self._bytes_per_key = num_kv_heads * head_dim * sample.element_size()
-        self._scratch = sample.new_empty(2, 0, num_kv_heads, head_dim)
+        self._bytes_per_key = num_kv_heads * head_dim * kv_pool.k_cache(0).element_size()
+        self._scratch = self._new_scratch(0)
 
     def plan(self, batch: Batch) -> TorchAttnMetadata:
         device = self._page_table.device
         meta = BatchPlanner(batch.reqs, self._table_of(batch), self._page_size, self._bytes_per_key, device).plan()
-        if meta.num_gathered > self._scratch.shape[1]:
-            self._scratch = self._scratch.new_empty(2, meta.num_gathered, *self._scratch.shape[2:])
+        if meta.num_gathered > len(self._scratch[0]):
+            self._scratch = self._new_scratch(meta.num_gathered)
         return meta
 
     def forward(
@@ -72,9 +72,14 @@ class TorchAttnBackend(BaseAttnBackend):
             _put_state(out, lse, prefix.tokens, merged)
         return out.to(q.dtype).flatten(1)
 
+    def _new_scratch(self, num_slots: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Two buffers [num_slots, Hkv, D] like the pool's layers."""
+        sample = self._kv_pool.k_cache(0)
+        return sample.new_empty(num_slots, *sample.shape[1:]), sample.new_empty(num_slots, *sample.shape[1:])
+
     def _table_of(self, batch: Batch) -> IntArray:
         """[B, P] page-table rows of the batch on the host, as wide as its longest context."""
-        num_pages = -(-max(req.device_len for req in batch.reqs) // self._page_size)
+        num_pages = div_ceil(max(req.device_len for req in batch.reqs), self._page_size)
         rows = [req.table_idx for req in batch.reqs]
         return self._page_table[rows, :num_pages].cpu().numpy()
 

@@ -33,7 +33,10 @@ class MHAKVCache:
                 raise ValueError(f"{name}={value} must be at least 1")
         shape = (2, num_layers, num_pages, page_size, num_kv_heads, head_dim)
         self._buffer = torch.empty(shape, dtype=dtype, device=device)
-        self._by_slot = self._buffer.view(2, num_layers, num_pages * page_size, num_kv_heads, head_dim)
+        # One view a layer, made once: making one takes longer than a short layer's store.
+        by_slot = self._buffer.view(2, num_layers, num_pages * page_size, num_kv_heads, head_dim)
+        self._k_caches: tuple[torch.Tensor, ...] = by_slot[0].unbind()
+        self._v_caches: tuple[torch.Tensor, ...] = by_slot[1].unbind()
         self.num_pages = num_pages
         self.page_size = page_size
 
@@ -52,11 +55,11 @@ class MHAKVCache:
 
     def k_cache(self, layer_id: int) -> torch.Tensor:
         """[P * S, H, D]: the keys of one layer by slot; a view."""
-        return self._by_slot[0, layer_id]
+        return self._k_caches[layer_id]
 
     def v_cache(self, layer_id: int) -> torch.Tensor:
         """[P * S, H, D]: the values of one layer by slot; a view."""
-        return self._by_slot[1, layer_id]
+        return self._v_caches[layer_id]
 
     def store_kv(self, k: torch.Tensor, v: torch.Tensor, out_loc: torch.Tensor, layer_id: int) -> None:
         """Write k, v [T, H, D], of the pool's dtype, to slots out_loc [T] of a layer, in place."""

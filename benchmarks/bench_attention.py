@@ -1,0 +1,152 @@
+"""How long the torch attention backend takes for a layer, with SmolLM2-135M's heads, next to the memory's own speed.
+
+    python benchmarks/bench_attention.py [CASE ...] [--dtype float32,bfloat16] [--threads 2] [--rounds 9]
+
+Milliseconds a layer, storing the new keys and values included: the least of the rounds, over LAYERS layers whose
+pools do not fit a core's own cache together. `floor` is what reading each distinct key and value once would take at
+the bandwidth measured first; for extends arithmetic is the limit, not this. `plan` is the host's work, once a batch.
+Layouts: in order = each request's slots are one run; in turn = so are the prompts, but the last 128 tokens were
+decoded side by side, one page a request; scattered = random.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from stopwatch import machine
+
+from minisgl.attention import create_attention_backend
+from minisgl.core import Batch, PageTableUpdate, Req, SamplingParams
+from minisgl.kvcache.pool import MHAKVCache
+
+LAYERS = 10
+QO_HEADS, KV_HEADS, HEAD_DIM = 9, 3, 64
+DECODED = 128
+LAYOUTS = ("in order", "in turn", "scattered")
+
+
+@dataclass(frozen=True)
+class Case:
+    """context: tokens of each request, the new ones included. extend: new tokens a request. shared: prefix of all."""
+
+    context: tuple[int, ...]
+    extend: int = 1
+    shared: int = 0
+
+    @property
+    def distinct_tokens(self) -> int:
+        return self.shared + sum(n - self.shared for n in self.context)
+
+
+MIXED = tuple(np.random.default_rng(0).integers(64, 1025, 32).tolist())
+CASES = {
+    "decode 1 x 256": Case((256,)),
+    "decode 1 x 1024": Case((1024,)),
+    "decode 8 x 256": Case((256,) * 8),
+    "decode 32 x 256": Case((256,) * 32),
+    "decode 32 x 64-1024": Case(MIXED),
+    "decode 32 x (1000 shared + 46)": Case((1046,) * 32, shared=1000),
+    "extend 1024": Case((1024,), extend=1024),
+    "extend 128 after 896": Case((1024,), extend=128),
+    "extend 32 x (30 after 1000 shared)": Case((1030,) * 32, extend=30, shared=1000),
+    "extend 32 x (30 after 200 own)": Case((230,) * 32, extend=30),
+}
+
+
+def deal_pages(case: Case, layout: str) -> np.ndarray:
+    """[B, longest context] pages of one token each, as the named layout would have them."""
+    table = np.zeros((len(case.context), max(case.context)), np.int32)
+    turns = DECODED if layout == "in turn" and case.extend == 1 else 0
+    table[:, : case.shared] = np.arange(case.shared)
+    cells = [(i, p) for i, n in enumerate(case.context) for p in range(case.shared, n) if p < n - turns]
+    cells += [(i, n - t) for t in range(turns, 0, -1) for i, n in enumerate(case.context) if n - t >= case.shared]
+    pages = np.arange(case.distinct_tokens)
+    if layout == "scattered":
+        pages = np.random.default_rng(0).permutation(pages)
+        table[:, : case.shared] = pages[: case.shared]
+    rows, columns = np.array(cells).T
+    table[rows, columns] = pages[case.shared :]
+    return table
+
+
+def make_batch(case: Case) -> Batch:
+    none = np.empty(0, np.int32)
+    return Batch(reqs=tuple(make_reqs(case)), page_table_update=PageTableUpdate(none, none, none), step=0)
+
+
+def make_reqs(case: Case) -> Iterator[Req]:
+    for i, n in enumerate(case.context):
+        ids = np.zeros(n, np.int32)
+        yield Req(i, i, n - case.extend, n, n + 1, n, ids, SamplingParams())
+
+
+def measure(case: Case, layout: str, dtype: torch.dtype, rounds: int) -> tuple[float, float]:
+    """(milliseconds a layer, milliseconds a plan)."""
+    pool = MHAKVCache(KV_HEADS, LAYERS, HEAD_DIM, case.distinct_tokens, 1, dtype, torch.device("cpu"))
+    for layer_id in range(LAYERS):
+        pool.k_cache(layer_id).normal_()
+        pool.v_cache(layer_id).normal_()
+    table = torch.from_numpy(deal_pages(case, layout))
+    backend = create_attention_backend("torch", pool, table, 1, QO_HEADS, KV_HEADS, HEAD_DIM)
+    batch = make_batch(case)
+    meta = backend.plan(batch)
+    qkv = torch.randn(batch.num_tokens, QO_HEADS + 2 * KV_HEADS, HEAD_DIM).to(dtype)
+    q, k, v = qkv.split([QO_HEADS, KV_HEADS, KV_HEADS], dim=1)
+
+    def all_layers() -> None:
+        for layer_id in range(LAYERS):
+            backend.forward(q, k, v, layer_id, meta)
+
+    return least_ms(all_layers, rounds) / LAYERS, least_ms(lambda: backend.plan(batch), rounds)
+
+
+def least_ms(call: Callable[[], object], rounds: int) -> float:
+    times = []
+    for _ in range(rounds + 1):
+        start = perf_counter()
+        call()
+        times.append(perf_counter() - start)
+    return min(times[1:]) * 1e3
+
+
+def read_bandwidth(rounds: int) -> float:
+    """Bytes a second that a sum over 1 GiB reads."""
+    x = torch.ones(1 << 28)
+    return x.nbytes / least_ms(x.sum, rounds) * 1e3
+
+
+def report(names: list[str], dtypes: list[str], rounds: int) -> Table:
+    bandwidth = read_bandwidth(rounds)
+    table = Table("case", "dtype", *LAYOUTS, "floor", "plan", title=f"ms a layer; reads {bandwidth / 1e9:.1f} GB/s")
+    for name in names:
+        for dtype_name in dtypes:
+            case, dtype = CASES[name], getattr(torch, dtype_name)
+            results = [measure(case, layout, dtype, rounds) for layout in LAYOUTS]
+            floor = case.distinct_tokens * 2 * KV_HEADS * HEAD_DIM * dtype.itemsize / bandwidth * 1e3
+            cells = (*(ms for ms, _ in results), floor, max(plan_ms for _, plan_ms in results))
+            table.add_row(name, dtype_name, *(f"{ms:.2f}" for ms in cells))
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all if none is named")
+    parser.add_argument("--dtype", default="float32,bfloat16")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=9)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    console = Console()
+    console.print(machine())
+    console.print(report(args.cases or list(CASES), args.dtype.split(","), args.rounds))
+
+
+if __name__ == "__main__":
+    main()
