@@ -8,25 +8,30 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from minisgl.attention import create_attention_backend
 from minisgl.core import Batch, BatchOutput, Context, ForwardInput, PageTableUpdate, Req, TokenLogprobs
 from minisgl.engine.config import EngineSpec
 from minisgl.engine.logprobs import prompt_logprobs
-from minisgl.engine.memory import available_bytes, num_pages_for
+from minisgl.engine.memory import make_kv_pool
 from minisgl.engine.output import DeviceOutput, FailedOutput
 from minisgl.engine.sampler import Sampler
-from minisgl.kvcache.pool import MHAKVCache
+from minisgl.engine.transfer import to_device
 from minisgl.models.checkpoint import Checkpoint
 from minisgl.models.config import ModelConfig
 from minisgl.models.loader import load_model
-from minisgl.utils.hardware import find_hardware
 from minisgl.utils.logging import get_logger
 from minisgl.utils.math import div_ceil
 
 logger = get_logger(__name__)
 LOGITS_BLOCK = 256  # prompt positions whose logits exist at once
+
+
+def last_tokens(batch: Batch) -> npt.NDArray[np.int64]:
+    """[B]: where in T each request's last token lies."""
+    return np.cumsum([req.extend_len for req in batch.reqs]) - 1
 
 
 class Engine:
@@ -39,7 +44,7 @@ class Engine:
         self.model = load_model(
             checkpoint, model_config, dtype=spec.dtype, device=spec.device, load_format=spec.load_format
         )
-        self.kv_pool = self._make_kv_pool(model_config)
+        self.kv_pool = make_kv_pool(spec, model_config)
         row_len = div_ceil(spec.max_seq_len, spec.page_size)
         self.page_table = torch.zeros(spec.max_running_req, row_len, dtype=torch.int32, device=self.device)
         backend = create_attention_backend(
@@ -80,8 +85,8 @@ class Engine:
 
     def _apply(self, update: PageTableUpdate) -> None:
         if len(update.rows):
-            rows, cols, pages = torch.from_numpy(np.stack([update.rows, update.cols, update.pages])).to(self.device)
-            self.page_table[rows.long(), cols.long()] = pages
+            cells = to_device(np.stack([update.rows, update.cols, update.pages]), torch.int64, self.device)
+            self.page_table[cells[0], cells[1]] = cells[2].int()
 
     def _previous_tokens(self, reqs: tuple[Req, ...], previous: BatchOutput | None) -> torch.Tensor | None:
         """[B] int32: for rows with a `prev_row`, the token that is still on the device; None if no row has one."""
@@ -89,39 +94,30 @@ class Engine:
         if max(prev_rows) < 0:
             return None
         assert isinstance(previous, DeviceOutput | FailedOutput), "a row names a previous output that is not there"
-        index = torch.tensor([max(row, 0) for row in prev_rows], device=self.device)
+        index = to_device([max(row, 0) for row in prev_rows], torch.int64, self.device)
         return previous.next_tokens.to(self.device)[index]
 
     def _inputs(self, batch: Batch, prev_tokens: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """input_ids and positions, each [T] int64."""
+        known = [req.input_ids[req.cached_len : req.device_len] for req in batch.reqs]
+        pads = [np.zeros(req.extend_len - len(ids), np.int32) for req, ids in zip(batch.reqs, known, strict=True)]
+        ids = np.concatenate([part for pair in zip(known, pads, strict=True) for part in pair])
         positions = np.concatenate([np.arange(req.cached_len, req.device_len) for req in batch.reqs])
-        known = np.zeros(len(positions), np.int64)
-        begin = 0
-        for req in batch.reqs:
-            ids = req.input_ids[req.cached_len : req.device_len]
-            known[begin : begin + len(ids)] = ids
-            begin += req.extend_len
-        input_ids = torch.from_numpy(known).to(self.device)
+        input_ids = to_device(ids, torch.int64, self.device)
         if prev_tokens is not None:
             # A row that failed has token -1 here; it is over, so any token will do.
-            on_device = torch.tensor([req.prev_row >= 0 for req in batch.reqs], device=self.device)
-            last = self._last_tokens(batch)[on_device]
-            input_ids[last] = prev_tokens[on_device].clamp_min(0).long()
-        return input_ids, torch.from_numpy(positions).to(self.device)
-
-    def _last_tokens(self, batch: Batch) -> torch.Tensor:
-        """[B] int64: where in T each request's last token lies."""
-        ends = np.cumsum([req.extend_len for req in batch.reqs]) - 1
-        return torch.from_numpy(ends).to(self.device)
+            rows = [row for row, req in enumerate(batch.reqs) if req.prev_row >= 0]
+            last = to_device(last_tokens(batch)[rows], torch.int64, self.device)
+            input_ids[last] = prev_tokens[to_device(rows, torch.int64, self.device)].clamp_min(0).long()
+        return input_ids, to_device(positions, torch.int64, self.device)
 
     def _sample(self, batch: Batch, hidden: torch.Tensor, prev_tokens: torch.Tensor | None) -> BatchOutput:
         rows = [row for row, req in enumerate(batch.reqs) if req.samples]
         prompt = self._prompt_logprobs(batch, hidden)
         if not rows:
             return DeviceOutput.from_samples(len(batch.reqs), rows, None, prompt)
-        index = torch.tensor(rows, device=self.device)
-        logits = self.model.compute_logits(hidden[self._last_tokens(batch)[index]])
-        prev = None if prev_tokens is None else prev_tokens[index]
+        logits = self.model.compute_logits(hidden[to_device(last_tokens(batch)[rows], torch.int64, self.device)])
+        prev = None if prev_tokens is None else prev_tokens[to_device(rows, torch.int64, self.device)]
         samples = self.sampler.sample(logits, [batch.reqs[row] for row in rows], prev)
         return DeviceOutput.from_samples(len(batch.reqs), rows, samples, prompt)
 
@@ -130,9 +126,8 @@ class Engine:
         if all(req.sampling_params.prompt_logprobs is None for req in batch.reqs):
             return ()
         begins = np.cumsum([0, *(req.extend_len for req in batch.reqs)])
-        return tuple(
-            self._row_logprobs(req, hidden[b:e]) for req, b, e in zip(batch.reqs, begins, begins[1:], strict=False)
-        )
+        spans = zip(batch.reqs, begins[:-1], begins[1:], strict=True)
+        return tuple(self._row_logprobs(req, hidden[begin:end]) for req, begin, end in spans)
 
     def _row_logprobs(self, req: Req, hidden: torch.Tensor) -> tuple[TokenLogprobs, ...]:
         top = req.sampling_params.prompt_logprobs
@@ -145,27 +140,3 @@ class Engine:
             logits = self.model.compute_logits(hidden[begin : begin + len(block)])
             found.extend(prompt_logprobs(logits, block.to(self.device), top))
         return tuple(found)
-
-    def _make_kv_pool(self, model: ModelConfig) -> MHAKVCache:
-        spec = self.spec
-        per_page = MHAKVCache.bytes_per_page(
-            num_kv_heads=model.num_kv_heads,
-            num_layers=model.num_layers,
-            head_dim=model.head_dim,
-            page_size=spec.page_size,
-            dtype=spec.dtype,
-        )
-        num_pages = spec.num_pages
-        if num_pages is None:
-            budget = int(available_bytes(spec.device, find_hardware()) * spec.memory_ratio)
-            num_pages = num_pages_for(budget, per_page, spec.page_size, 2 * spec.max_running_req * spec.max_seq_len)
-        logger.info("KV pool: %d pages of %d tokens, %.2f GiB", num_pages, spec.page_size, num_pages * per_page / 2**30)
-        return MHAKVCache(
-            num_kv_heads=model.num_kv_heads,
-            num_layers=model.num_layers,
-            head_dim=model.head_dim,
-            num_pages=num_pages,
-            page_size=spec.page_size,
-            dtype=spec.dtype,
-            device=spec.device,
-        )

@@ -1,32 +1,44 @@
-"""How many pages the KV pool gets."""
+"""How large the KV pool is."""
 
 from __future__ import annotations
 
 import torch
 
-from minisgl.utils.hardware import Hardware
+from minisgl.engine.config import EngineSpec
+from minisgl.kvcache.pool import MHAKVCache
+from minisgl.models.config import ModelConfig
+from minisgl.utils.hardware import find_hardware
 from minisgl.utils.logging import get_logger
+from minisgl.utils.math import div_ceil
 
 logger = get_logger(__name__)
 
 
-def available_bytes(device: torch.device, hardware: Hardware) -> int:
-    """Memory that this process can still take on `device`."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return hardware.available_bytes
+def make_kv_pool(spec: EngineSpec, model: ModelConfig) -> MHAKVCache:
+    """The pool, of as many pages as `spec` says or its share of the memory still free holds; logged.
 
-
-def num_pages_for(budget: int, bytes_per_page: int, page_size: int, max_len: int) -> int:
-    """Pages that `budget` bytes hold; ValueError when that is not even one page.
-
-    max_len: tokens that all running requests together could ever use and still leave as much again for prefixes;
-    more would only take memory away from others.
+    ValueError when that is not even one page.
     """
-    num_pages = min(budget // bytes_per_page, -(-max_len // page_size))
+    shape = {"num_kv_heads": model.num_kv_heads, "num_layers": model.num_layers, "head_dim": model.head_dim}
+    page_bytes = MHAKVCache.bytes_per_page(**shape, page_size=spec.page_size, dtype=spec.dtype)
+    num_pages = spec.num_pages or _pages_in_budget(spec, page_bytes)
+    logger.info("KV pool: %d pages of %d tokens, %.2f GiB", num_pages, spec.page_size, num_pages * page_bytes / 2**30)
+    return MHAKVCache(**shape, num_pages=num_pages, page_size=spec.page_size, dtype=spec.dtype, device=spec.device)
+
+
+def _pages_in_budget(spec: EngineSpec, page_bytes: int) -> int:
+    """At most twice what all running requests together can use: more would only take memory away from others."""
+    budget = int(_available_bytes(spec.device) * spec.memory_ratio)
+    useful = 2 * spec.max_running_req * div_ceil(spec.max_seq_len, spec.page_size)
+    num_pages = min(budget // page_bytes, useful)
     if num_pages < 1:
         raise ValueError(
-            f"the KV pool may take {budget:,} bytes, but one page of {page_size} tokens takes {bytes_per_page:,};"
+            f"the KV pool may take {budget:,} bytes, but one page of {spec.page_size} tokens takes {page_bytes:,};"
             " raise memory_ratio or lower page_size"
         )
     return num_pages
+
+
+def _available_bytes(device: torch.device) -> int:
+    """Memory that this process can still take on `device`."""
+    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else find_hardware().available_bytes
