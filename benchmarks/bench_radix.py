@@ -2,8 +2,10 @@
 
     python benchmarks/bench_radix.py [W1 W2 W3 W4 W5 W5s] [--page 1,16] [--quick] [--json FILE]
 
-CPU time of one thread in microseconds, next to what mini-sglang 20fcd7f (with its C++ key comparison) took for the
-same workloads on a machine where comparing 100,000 equal tokens took 8.7 us; its figures are scaled by that time here.
+CPU time of one thread in microseconds, by the calls that the scheduler makes (NumPy arrays and page numbers in and
+out), next to what mini-sglang 20fcd7f (tensors in and out, its C++ key comparison) took for the same workloads on a
+machine that compared 100,000 equal tokens in 8.7 us; its figures are scaled by that time here. W1 and W4 are medians,
+the others means.
 """
 
 from __future__ import annotations
@@ -26,16 +28,16 @@ import torch
 from radix_workloads import Int32Array
 from rich.console import Console
 from rich.table import Table
-from stopwatch import Stopwatch, machine, resident_bytes
+from stopwatch import Stopwatch, compare_us, machine, resident_bytes
 
 from minisgl.kvcache import RadixPrefixCache
 
 REFERENCE_COMPARE_US = 8.7
 PREDECESSOR = {
-    ("W1 match of 100,000 tokens in 1 node(s)", 1): 42.0,
-    ("W1 match of 100,000 tokens in 1 node(s)", 16): 42.0,
-    ("W1 match of 100,000 tokens in 100 node(s)", 1): 705.0,
-    ("W1 match of 100,000 tokens in 100 node(s)", 16): 785.0,
+    ("W1 match of 100,000 tokens in 1 node", 1): 42.0,
+    ("W1 match of 100,000 tokens in 1 node", 16): 42.0,
+    ("W1 match of 100,000 tokens in 100 nodes", 1): 705.0,
+    ("W1 match of 100,000 tokens in 100 nodes", 16): 785.0,
     ("W2 a turn of a chat", 1): 157.0,
     ("W2 bytes a cached token", 1): 54.0,
     ("W3 evict 1,024 tokens of 10,000 leaves", 1): 8_400.0,
@@ -57,22 +59,6 @@ class Row:
     predecessor: float | None
 
 
-class FreePages:
-    """A stack of page numbers; not timed."""
-
-    def __init__(self, num_pages: int) -> None:
-        self._stack = np.arange(num_pages, dtype=np.int32)
-        self.num_free = num_pages
-
-    def take(self, num_pages: int) -> Int32Array:
-        self.num_free -= num_pages
-        return self._stack[self.num_free : self.num_free + num_pages].copy()
-
-    def give(self, pages: Int32Array) -> None:
-        self._stack[self.num_free : self.num_free + len(pages)] = pages
-        self.num_free += len(pages)
-
-
 def make_cache(page_size: int) -> RadixPrefixCache:
     return RadixPrefixCache(torch.device("cpu"), page_size)
 
@@ -91,13 +77,13 @@ def insert_all(prompts: Iterator[Int32Array], page_size: int) -> RadixPrefixCach
 
 def w1(page_size: int, quick: bool) -> Iterator[tuple[str, float]]:
     prompt = workloads.long_prompt()
-    for num_nodes in (1, 100):
+    for num_nodes, words in ((1, "1 node"), (100, "100 nodes")):
         ends = np.linspace(0, len(prompt), num_nodes + 1, dtype=int)[1:]
         cache = insert_all((prompt[:end] for end in ends), page_size)
         watch = Stopwatch()
         for _ in range(30 if quick else 300):
             watch(cache.match_prefix, prompt.copy())
-        yield f"W1 match of 100,000 tokens in {num_nodes} node(s)", median(watch.times)
+        yield f"W1 match of 100,000 tokens in {words}", median(watch.times)
 
 
 def w2(page_size: int, quick: bool) -> Iterator[tuple[str, float]]:
@@ -140,7 +126,7 @@ def w4(page_size: int, quick: bool) -> Iterator[tuple[str, float]]:
 
 def serve_mix(shape: workloads.MixShape, page_size: int, num_requests: int) -> float:
     """Microseconds of the cache's own time a request, in a pool of 1M tokens, 16 requests running."""
-    cache, free, watch = make_cache(page_size), FreePages(1_000_000 // page_size), Stopwatch()
+    cache, free, watch = make_cache(page_size), workloads.FreePages(1_000_000 // page_size), Stopwatch()
     running = deque([cache.match_prefix(np.empty(0, np.int32)).cuda_handle] * 16)
     for ids in workloads.zipf_mix(shape, num_requests):
         handle = watch(cache.match_prefix, ids).cuda_handle
@@ -166,15 +152,6 @@ def w5s(page_size: int, quick: bool) -> Iterator[tuple[str, float]]:
 
 
 WORKLOADS = {"W1": w1, "W2": w2, "W3": w3, "W4": w4, "W5": w5, "W5s": w5s}
-
-
-def compare_us() -> float:
-    """Microseconds to compare two equal sequences of 100,000 int32 tokens."""
-    watch, key = Stopwatch(), workloads.long_prompt().tobytes()
-    other = bytearray(key)
-    for _ in range(300):
-        watch(key.startswith, other)
-    return median(watch.times)
 
 
 def figures(name: str, page_size: int, quick: bool) -> list[tuple[str, float]]:

@@ -118,3 +118,19 @@ def zipf_mix(shape: MixShape, num_requests: int) -> Iterator[Int32Array]:
     order = r.permutation(shape.num_prompts)
     for i in order[r.choice(shape.num_prompts, num_requests, p=zipf(shape.num_prompts))].tolist():
         yield prompts[i]
+
+
+class FreePages:
+    """A stack of page numbers, beside which the cache runs out of memory."""
+
+    def __init__(self, num_pages: int) -> None:
+        self._stack = np.arange(num_pages, dtype=np.int32)
+        self.num_free = num_pages
+
+    def take(self, num_pages: int) -> Int32Array:
+        self.num_free -= num_pages
+        return self._stack[self.num_free : self.num_free + num_pages].copy()
+
+    def give(self, pages: Int32Array) -> None:
+        self._stack[self.num_free : self.num_free + len(pages)] = pages
+        self.num_free += len(pages)
