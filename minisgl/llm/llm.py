@@ -66,22 +66,23 @@ class LLM:
         sampling_params: Params = None,
         *,
         stream: Literal[False] = False,
-        use_tqdm: bool = False,
+        use_tqdm: bool | None = None,
     ) -> list[Output]: ...
 
     @overload
     def generate(
-        self, prompts: Prompts, sampling_params: Params = None, *, stream: Literal[True], use_tqdm: bool = False
+        self, prompts: Prompts, sampling_params: Params = None, *, stream: Literal[True], use_tqdm: bool | None = None
     ) -> Generator[Chunk, None, None]: ...
 
     def generate(
-        self, prompts: Prompts, sampling_params: Params = None, *, stream: bool = False, use_tqdm: bool = False
+        self, prompts: Prompts, sampling_params: Params = None, *, stream: bool = False, use_tqdm: bool | None = None
     ) -> list[Output] | Generator[Chunk, None, None]:
         """The outputs, one for each prompt, in their order; with `stream` an iterator of chunks as they come.
 
         prompts: texts or token ids, one or many. sampling_params: one for all, or one for each; never changed.
         All prompts are checked before any is computed: ValueError for one that can never run. Closing the iterator
-        aborts what still runs. RuntimeError if the engine dies.
+        aborts what still runs. RuntimeError if the engine dies. use_tqdm: show progress on stderr; None does so for
+        more than one prompt on a terminal.
         """
         given = _as_list(prompts)
         params = each_params(sampling_params, len(given))
@@ -143,10 +144,11 @@ class LLM:
         return self._parts.engine.forward(forward_input)
 
 
-def _collect(chunks: Generator[Chunk, None, None], num_prompts: int, use_tqdm: bool) -> list[Output]:
+def _collect(chunks: Generator[Chunk, None, None], num_prompts: int, use_tqdm: bool | None) -> list[Output]:
     """The outputs in the order of the prompts."""
     outputs: dict[int, Output] = {}
-    with tqdm(total=num_prompts, desc="Generating", unit="prompt", disable=not use_tqdm) as bar:
+    hidden = None if use_tqdm is None and num_prompts > 1 else not use_tqdm  # None: hidden unless on a terminal
+    with tqdm(total=num_prompts, desc="Generating", unit="prompt", disable=hidden) as bar:
         for chunk in chunks:
             if "output" in chunk:
                 outputs[chunk["index"]] = chunk["output"]
