@@ -123,6 +123,7 @@ def read_lines(console: Console) -> Iterator[str]:
         try:
             yield input("> " if is_terminal else "")
         except EOFError:
+            console.print(end="\n" if is_terminal else "")
             return
         except KeyboardInterrupt:
             console.print()

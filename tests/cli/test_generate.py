@@ -133,3 +133,10 @@ def test_help_explains_every_flag(run):
         "ID=BIAS",
     ):
         assert words in done.out
+
+
+@pytest.mark.slow
+def test_the_default_model_knows_the_capital_of_france(run):
+    done = run("generate", "--max-tokens", "3", "The capital of France is")
+    assert done.code == 0
+    assert done.out.startswith(" Paris.")
