@@ -148,7 +148,8 @@ def table(results: list[dict[str, Any]]) -> Table:
 
 def machine() -> str:
     hardware = find_hardware()
-    return f"{hardware.cpu_name}, {hardware.num_cores} cores, torch {torch.__version__}, Python {platform.python_version()}"
+    versions = f"torch {torch.__version__}, Python {platform.python_version()}"
+    return f"{hardware.cpu_name}, {hardware.num_cores} cores, {versions}"
 
 
 def parse_args() -> argparse.Namespace:
