@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from minisgl.core import Forward, Limits
+from minisgl.core import Limits
 from minisgl.engine.config import resolve
 from minisgl.engine.engine import Engine
-from minisgl.llm.client import Client
 from minisgl.llm.config import LLMConfig, resolve_overlap
-from minisgl.llm.worker import Worker
 from minisgl.models.checkpoint import open_checkpoint
 from minisgl.models.config import ModelConfig
 from minisgl.scheduler import CacheManager, Scheduler
@@ -20,7 +18,7 @@ from minisgl.utils.model_store import resolve_model
 
 @dataclass(frozen=True)
 class Parts:
-    """The pieces of an LLM before its worker runs."""
+    """The pieces of an LLM."""
 
     engine: Engine
     tokenizer: Tokenizer
@@ -28,11 +26,6 @@ class Parts:
     limits: Limits
     end_token_ids: frozenset[int]
     overlap: bool
-
-    def start(self, forward: Forward) -> tuple[Worker, Client]:
-        """Start the worker's thread; every batch goes through `forward`."""
-        worker = Worker(self.scheduler, forward, self.overlap)
-        return worker, Client(worker, self.tokenizer, self.limits, self.end_token_ids)
 
 
 def assemble(config: LLMConfig) -> Parts:

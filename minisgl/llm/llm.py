@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import weakref
 from collections.abc import Generator, Sequence
+from functools import partial
 from typing import Any, Literal, cast, overload
 
 from tqdm import tqdm
@@ -15,6 +16,7 @@ from minisgl.llm.client import Chunk, Client, Messages, Prepared, Prompt, each_p
 from minisgl.llm.config import LLMConfig
 from minisgl.llm.stats import draw_tree
 from minisgl.llm.stream import Output
+from minisgl.llm.worker import Worker
 from minisgl.message import TokenReply
 from minisgl.scheduler import CacheManager
 
@@ -35,8 +37,6 @@ class LLM:
 
     def __init__(self, model: str = "smollm2", **config: Any) -> None:
         self.config = LLMConfig.from_kwargs(model=str(model), **config)
-        self._parts = assemble(self.config)
-        self.tokenizer = self._parts.tokenizer.hf
         self_ref = weakref.ref(self)  # the worker must not keep its LLM alive
 
         def forward(forward_input: ForwardInput) -> BatchOutput:
@@ -44,7 +44,10 @@ class LLM:
             assert llm is not None, "a batch was launched after its LLM was gone"
             return llm._forward(forward_input)
 
-        self._worker, self.client = self._parts.start(forward)
+        self._worker = Worker(partial(assemble, self.config), forward)
+        self._parts = parts = self._worker.parts
+        self.tokenizer = parts.tokenizer.hf
+        self.client = Client(self._worker, parts.tokenizer, parts.limits, parts.end_token_ids)
         self._finalizer = weakref.finalize(self, self._worker.shutdown)
 
     def __enter__(self) -> LLM:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from minisgl.core import Forward
+from minisgl.llm.assembly import Parts
 from minisgl.llm.router import Router, Sink
 from minisgl.message import AbortMsg, FinishMsg, LocalQueue, RequestMsg, ShutdownMsg, UserMsg
-from minisgl.scheduler import Loop, Scheduler
+from minisgl.scheduler import Loop
 from minisgl.utils.logging import get_logger
 
 T = TypeVar("T")
@@ -56,15 +57,20 @@ class _Inbox:
 
 
 class Worker:
-    """Runs a `Loop` until `shutdown`. If the loop dies, every open request gets an error reply and `error` is set."""
+    """Runs a `Loop` until `shutdown`. If the loop dies, every open request gets an error reply and `error` is set.
 
-    def __init__(self, scheduler: Scheduler, forward: Forward, overlap: bool) -> None:
+    The parts are made in the worker's thread too: a second thread that computes has a second pool of OpenMP threads,
+    and the two pools take the cores from each other. Errors of `assemble` are raised here.
+    """
+
+    def __init__(self, assemble: Callable[[], Parts], forward: Forward) -> None:
         self.error: BaseException | None = None
         self._inbox = _Inbox()
         self._router = Router()
-        self.loop = Loop(scheduler, forward, self._inbox, self._router, overlap)
-        self._thread = threading.Thread(target=self._run, name="minisgl-worker", daemon=True)
+        self._started: Future[tuple[Parts, Loop]] = Future()
+        self._thread = threading.Thread(target=self._run, args=(assemble, forward), name="minisgl-worker", daemon=True)
         self._thread.start()
+        self.parts, self.loop = self._started.result()
 
     def submit(self, requests: Sequence[UserMsg], sink: Sink) -> None:
         """Start these requests in one go; their replies go to `sink`, called in the worker's thread."""
@@ -106,9 +112,16 @@ class Worker:
             self._thread.join()
         self._router.close("the engine was shut down")
 
-    def _run(self) -> None:
+    def _run(self, assemble: Callable[[], Parts], forward: Forward) -> None:
         try:
-            self.loop.run()
+            parts = assemble()
+            loop = Loop(parts.scheduler, forward, self._inbox, self._router, parts.overlap)
+        except BaseException as error:
+            self._started.set_exception(error)
+            return
+        self._started.set_result((parts, loop))
+        try:
+            loop.run()
         except BaseException as error:
             logger.exception("the engine died")
             self.error = error
