@@ -12,7 +12,6 @@ from minisgl.utils.logging import get_logger
 from minisgl.utils.options import check_choices, check_minimum, option
 
 logger = get_logger(__name__)
-FAST_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16"})  # by their Linux names
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
@@ -96,7 +95,7 @@ def _resolve_dtype(name: str, checkpoint: torch.dtype | None, device: torch.devi
     """auto: the checkpoint's, but 16-bit formats only where the hardware computes them fast, and then bfloat16."""
     if name != "auto":
         return DTYPES[name]
-    fast = device.type == "cuda" or not FAST_BFLOAT16.isdisjoint(hardware.cpu_features)
+    fast = device.type == "cuda" or hardware.has_fast_bfloat16
     return torch.bfloat16 if fast and checkpoint is not torch.float32 else torch.float32
 
 

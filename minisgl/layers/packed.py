@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import torch
 
+from minisgl.utils.hardware import cpu_is_intel
+
 
 def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether this build of torch and this processor have the fast kernel for the dtype."""
+    """Whether this build of torch and this processor have the fast kernel for the dtype, and none that is faster.
+
+    MKL does float32 on Intel's processors: SmolLM2's linears take 21 ms for one row unpacked, 30 packed, and the same
+    for 32 rows and more; elsewhere MKL is slow (36 against 24 ms on an AMD Zen 4).
+    """
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     if device.type != "cpu" or not available:
         return False
     if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return False
-    return dtype == torch.float32 or (dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    if dtype == torch.float32:
+        return not cpu_is_intel()
+    return dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def pack_weight(weight: torch.Tensor) -> torch.Tensor | None:

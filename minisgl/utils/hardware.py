@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -46,6 +47,11 @@ class Hardware:
     gpus: tuple[Gpu, ...]
     compiler: str | None
 
+    @property
+    def has_fast_bfloat16(self) -> bool:
+        """Whether the processor multiplies bfloat16 itself; where it does not, bfloat16 is slower than float32."""
+        return not _FAST_BFLOAT16.isdisjoint(self.cpu_features)
+
 
 def find_hardware() -> Hardware:
     """Look at this machine. Starts the CUDA driver if torch was built for it."""
@@ -64,10 +70,10 @@ def find_hardware() -> Hardware:
     )
 
 
-def cpu_has_fast_bfloat16() -> bool:
-    """Whether the processor multiplies bfloat16 itself; where it does not, bfloat16 is slower than float32."""
-    _, features = _read_cpuinfo()
-    return not _FAST_BFLOAT16.isdisjoint(features)
+@cache
+def cpu_is_intel() -> bool:
+    """Whether MKL's float32 kernels run at their best here."""
+    return "Intel" in _read_cpuinfo()[0]
 
 
 def find_compiler() -> str | None:
