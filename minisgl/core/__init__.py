@@ -1,6 +1,15 @@
 """The nouns of the engine: what a request asks for, what one batch computes, what comes back."""
 
-from minisgl.core.batch import Batch, BatchOutput, BatchResult, Forward, ForwardInput, PageTableUpdate, Req, TokenLogprobs
+from minisgl.core.batch import (
+    Batch,
+    BatchOutput,
+    BatchResult,
+    Forward,
+    ForwardInput,
+    PageTableUpdate,
+    Req,
+    TokenLogprobs,
+)
 from minisgl.core.context import Context, KVPool, get_global_ctx, reset_global_ctx, set_global_ctx
 from minisgl.core.limits import Limits
 from minisgl.core.sampling_params import SamplingParams
