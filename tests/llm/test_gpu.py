@@ -17,7 +17,7 @@ GREEDY = SamplingParams(max_tokens=12, ignore_eos=True)
 def make_prompts() -> list[list[int]]:
     rng = np.random.default_rng(1)
     base = rng.integers(0, 256, 120).tolist()
-    return [base, base[:80] + [3, 4], rng.integers(0, 256, 33).tolist(), [7], base]
+    return [base, [*base[:80], 3, 4], rng.integers(0, 256, 33).tolist(), [7], base]
 
 
 @pytest.fixture(scope="module")
