@@ -34,6 +34,11 @@ def last_tokens(batch: Batch) -> npt.NDArray[np.int64]:
     return np.cumsum([req.extend_len for req in batch.reqs]) - 1
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """On a CPU torch has no exception of its own for it."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+
+
 class Engine:
     """Owns every device tensor. Knows nothing of queues: it computes the batches that it is given, in order."""
 
@@ -69,14 +74,16 @@ class Engine:
 
         Out of memory fails the requests of this batch, nothing else.
         """
+        self._apply(forward_input.batch.page_table_update)
         try:
             return self._forward(forward_input.batch, forward_input.previous)
-        except (torch.OutOfMemoryError, MemoryError) as error:
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
             logger.error("batch of %d tokens ran out of memory: %s", forward_input.batch.num_tokens, error)
             return FailedOutput(len(forward_input.batch.reqs), "out of memory while computing this batch")
 
     def _forward(self, batch: Batch, previous: BatchOutput | None) -> BatchOutput:
-        self._apply(batch.page_table_update)
         prev_tokens = self._previous_tokens(batch.reqs, previous)
         input_ids, positions = self._inputs(batch, prev_tokens)
         ctx = replace(self.ctx, attn_metadata=self.ctx.attn_backend.plan(batch))

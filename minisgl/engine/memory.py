@@ -17,18 +17,21 @@ logger = get_logger(__name__)
 def make_kv_pool(spec: EngineSpec, model: ModelConfig) -> MHAKVCache:
     """The pool, of as many pages as `spec` says or its share of the memory still free holds; logged.
 
-    ValueError when that is not even one page.
+    ValueError when that is not even one page, or more than there is memory for.
     """
     shape = {"num_kv_heads": model.num_kv_heads, "num_layers": model.num_layers, "head_dim": model.head_dim}
     page_bytes = MHAKVCache.bytes_per_page(**shape, page_size=spec.page_size, dtype=spec.dtype)
-    num_pages = spec.num_pages or _pages_in_budget(spec, page_bytes)
+    available = _available_bytes(spec.device)
+    num_pages = spec.num_pages or _pages_in_budget(spec, page_bytes, available)
+    if num_pages * page_bytes > available:
+        raise ValueError(f"{num_pages=} take {num_pages * page_bytes:,} bytes, but only {available:,} are available")
     logger.info("KV pool: %d pages of %d tokens, %.2f GiB", num_pages, spec.page_size, num_pages * page_bytes / 2**30)
     return MHAKVCache(**shape, num_pages=num_pages, page_size=spec.page_size, dtype=spec.dtype, device=spec.device)
 
 
-def _pages_in_budget(spec: EngineSpec, page_bytes: int) -> int:
+def _pages_in_budget(spec: EngineSpec, page_bytes: int, available: int) -> int:
     """At most twice what all running requests together can use: more would only take memory away from others."""
-    budget = int(_available_bytes(spec.device) * spec.memory_ratio)
+    budget = int(available * spec.memory_ratio)
     useful = 2 * spec.max_running_req * div_ceil(spec.max_seq_len, spec.page_size)
     num_pages = min(budget // page_bytes, useful)
     if num_pages < 1:

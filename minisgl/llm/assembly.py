@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from minisgl.core import Limits
 from minisgl.engine.config import resolve
@@ -13,7 +14,6 @@ from minisgl.models.config import ModelConfig
 from minisgl.scheduler import CacheManager, Scheduler
 from minisgl.tokenizer import Tokenizer, load_tokenizer
 from minisgl.utils.hardware import find_hardware
-from minisgl.utils.model_store import resolve_model
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,8 @@ class Parts:
     overlap: bool
 
 
-def assemble(config: LLMConfig) -> Parts:
-    """Find the model, load it, size the pool. ValueError for what cannot work, before any weight is read."""
-    path = resolve_model(config.engine.model)
+def assemble(config: LLMConfig, path: Path) -> Parts:
+    """Load the model at `path`, size the pool. ValueError for what cannot work, before any weight is read."""
     checkpoint = open_checkpoint(path, need_weights=config.engine.load_format != "dummy")
     model_config = ModelConfig.from_hf(checkpoint.hf_config())
     spec = resolve(config.engine, model_config, find_hardware())

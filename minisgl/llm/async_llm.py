@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncGenerator, Callable, Hashable
+from functools import partial
 from typing import Any
 
 from minisgl.core import SamplingParams
@@ -23,7 +24,7 @@ class AsyncLLM:
 
     def __init__(self, model: str = "smollm2", **config: Any) -> None:
         self.llm = LLM(model, **config)
-        self._submissions: dict[Hashable, Submission] = {}
+        self._running: dict[Hashable, _Running] = {}
 
     async def __aenter__(self) -> AsyncLLM:
         return self
@@ -48,55 +49,76 @@ class AsyncLLM:
         """The model's next message in a conversation."""
         return await _output_of(self.stream_chat(messages, sampling_params, request_id=request_id, **template))
 
-    async def stream(
+    def stream(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, request_id: Hashable = None
-    ) -> AsyncIterator[Chunk]:
+    ) -> AsyncGenerator[Chunk, None]:
         """Chunks for one prompt as they come."""
-        params = sampling_params or SamplingParams()
-        prepared = await asyncio.to_thread(self.llm.client.prepare, prompt, params)
-        async for chunk in self._follow(prepared, request_id):
-            yield chunk
+        return self._follow(partial(self.llm.client.prepare, prompt, sampling_params), request_id)
 
-    async def stream_chat(
+    def stream_chat(
         self,
         messages: Messages,
         sampling_params: SamplingParams | None = None,
         *,
         request_id: Hashable = None,
         **template: Any,
-    ) -> AsyncIterator[Chunk]:
+    ) -> AsyncGenerator[Chunk, None]:
         """Chunks of the model's next message as they come."""
-        params = sampling_params or SamplingParams()
-        prepared = await asyncio.to_thread(self.llm.client.prepare_chat, messages, params, template)
-        async for chunk in self._follow(prepared, request_id):
-            yield chunk
+        return self._follow(partial(self.llm.client.prepare_chat, messages, sampling_params, template), request_id)
 
     def abort(self, request_id: Hashable) -> bool:
-        """Stop that request; its reader gets what there is, with finish_reason "abort". False if it is not running."""
-        submission = self._submissions.get(request_id)
-        if submission is not None:
-            submission.abort()
-        return submission is not None
+        """Stop that request; its reader gets what there is, with finish_reason "abort". False if it is not running.
+
+        To be called in the event loop's thread, like everything here.
+        """
+        running = self._running.get(request_id)
+        if running is not None:
+            running.abort()
+        return running is not None
 
     async def shutdown(self) -> None:
         """Abort what is open and end the worker."""
         await asyncio.to_thread(self.llm.shutdown)
 
-    async def _follow(self, prepared: Prepared, request_id: Hashable) -> AsyncIterator[Chunk]:
+    async def _follow(self, prepare: Callable[[], Prepared], request_id: Hashable) -> AsyncGenerator[Chunk, None]:
         key = object() if request_id is None else request_id
-        if key in self._submissions:
+        if key in self._running:
             raise ValueError(f"request_id {request_id!r} is in use")
-        replies: asyncio.Queue[TokenReply] = asyncio.Queue()
-        submission = self.llm.client.submit([prepared], _threadsafe(replies))
-        self._submissions[key] = submission
+        running = self._running[key] = _Running()
         try:
+            submission = self.llm.client.submission([await asyncio.to_thread(prepare)])
+            running.start(submission)
             while not submission.is_over:
-                chunk = submission.take(await replies.get())
+                chunk = submission.take(await running.replies.get())
                 if chunk is not None:
                     yield chunk
         finally:
-            del self._submissions[key]
-            submission.close()
+            del self._running[key]
+            running.close()
+
+
+class _Running:
+    """A request from the moment it was asked for: it may be aborted while it is still being tokenized."""
+
+    def __init__(self) -> None:
+        self.replies: asyncio.Queue[TokenReply] = asyncio.Queue()
+        self._submission: Submission | None = None
+        self._aborted = False
+
+    def start(self, submission: Submission) -> None:
+        self._submission = submission
+        submission.start(_threadsafe(self.replies))
+        if self._aborted:
+            submission.abort()
+
+    def abort(self) -> None:
+        self._aborted = True
+        if self._submission is not None:
+            self._submission.abort()
+
+    def close(self) -> None:
+        if self._submission is not None:
+            self._submission.close()
 
 
 def _threadsafe(replies: asyncio.Queue[TokenReply]) -> Callable[[TokenReply], None]:
@@ -110,9 +132,10 @@ def _threadsafe(replies: asyncio.Queue[TokenReply]) -> Callable[[TokenReply], No
     return put
 
 
-async def _output_of(chunks: AsyncIterator[Chunk]) -> Output:
+async def _output_of(chunks: AsyncGenerator[Chunk, None]) -> Output:
     output: Output | None = None
-    async for chunk in chunks:
-        output = chunk.get("output", output)
+    async with contextlib.aclosing(chunks):
+        async for chunk in chunks:
+            output = chunk.get("output", output)
     assert output is not None, "a stream ended without its output"
     return output

@@ -60,30 +60,32 @@ class Client:
         self._uids = itertools.count()
         self._lock = threading.Lock()  # the tokenizer keeps state while it encodes
 
-    def prepare(self, prompt: Prompt, params: SamplingParams) -> Prepared:
+    def prepare(self, prompt: Prompt, params: SamplingParams | None) -> Prepared:
         """Tokenize a text, take token ids as they are, and check both. ValueError when it can never run."""
+        (params,) = each_params(params, 1)
         input_ids = self._encode(prompt) if isinstance(prompt, str) else _token_ids(prompt)
         self._limits.check(input_ids, params)
         return Prepared(input_ids, params)
 
-    def prepare_chat(self, messages: Messages, params: SamplingParams, template_kwargs: Mapping[str, Any]) -> Prepared:
+    def prepare_chat(
+        self, messages: Messages, params: SamplingParams | None, template_kwargs: Mapping[str, Any]
+    ) -> Prepared:
         """The same for a conversation, by the model's chat template."""
+        (params,) = each_params(params, 1)
         with self._lock:
             input_ids = self.tokenizer.apply_chat_template(messages, **template_kwargs)
         self._limits.check(input_ids, params)
         return Prepared(input_ids, params)
 
-    def submit(self, prepared: Sequence[Prepared], sink: Sink) -> Submission:
-        """Start all of them together; give every reply that `sink` gets to `Submission.take`."""
+    def submission(self, prepared: Sequence[Prepared]) -> Submission:
+        """Requests for all of them, to be started together."""
         messages, streams = [], []
         for index, prompt in enumerate(prepared):
             for choice, seed in enumerate(_seeds(prompt.params)):
                 uid = next(self._uids)
                 messages.append(UserMsg(uid, prompt.input_ids, prompt.params, seed))
                 streams.append(self._stream(uid, index, choice, prompt))
-        submission = Submission(self._worker, self.stats, streams)
-        self._worker.submit(messages, sink)
-        return submission
+        return Submission(self._worker, self.stats, messages, streams)
 
     def _encode(self, text: str) -> Int32Array:
         with self._lock:
@@ -96,11 +98,14 @@ class Client:
 
 
 class Submission:
-    """Requests that were started together, until the last of them is over."""
+    """Requests that are started together, until the last of them is over."""
 
-    def __init__(self, worker: Worker, stats: Stats, streams: Sequence[RequestStream]) -> None:
+    def __init__(
+        self, worker: Worker, stats: Stats, messages: Sequence[UserMsg], streams: Sequence[RequestStream]
+    ) -> None:
         self._worker = worker
         self._stats = stats
+        self._messages = messages
         self._open = {stream.uid: stream for stream in streams}
         self._streams: dict[int, list[RequestStream]] = {}
         for stream in streams:
@@ -109,6 +114,10 @@ class Submission:
     @property
     def is_over(self) -> bool:
         return not self._open
+
+    def start(self, sink: Sink) -> None:
+        """Send the requests; every reply that `sink` gets, in the worker's thread, is to be given to `take`."""
+        self._worker.submit(self._messages, sink)
 
     def take(self, reply: TokenReply) -> Chunk | None:
         """What a reply adds; None when its request was over already. RuntimeError when the engine has died."""
@@ -152,9 +161,11 @@ class Submission:
 
 
 def each_params(params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int) -> list[SamplingParams]:
-    """One for each prompt: the same one for all, or a list of as many. ValueError when the numbers differ."""
+    """One for each prompt: the same one for all, or a list of as many. ValueError when it is anything else."""
     if params is None or isinstance(params, SamplingParams):
         return [params or SamplingParams()] * num_prompts
+    if not isinstance(params, Sequence) or not all(isinstance(each, SamplingParams) for each in params):
+        raise ValueError(f"sampling_params are SamplingParams, one or a list of them, not {type(params).__name__}")
     if len(params) != num_prompts:
         raise ValueError(f"{len(params)} sampling_params were given for {num_prompts} prompts")
     return list(params)
@@ -169,7 +180,7 @@ def _seeds(params: SamplingParams) -> list[int]:
 def _token_ids(prompt: Sequence[int] | Int32Array) -> Int32Array:
     array = np.asarray(prompt)
     if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
-        raise ValueError(f"a prompt is a text or a flat list of token ids, not a {type(prompt).__name__}: {prompt!r}")
+        raise ValueError(f"a prompt is a text or a flat list of token ids, not {repr(prompt)[:80]}")
     if array.size and not (int(array.min()) >= -(2**31) and int(array.max()) < 2**31):
         raise ValueError(f"token ids reach from {array.min()} to {array.max()}: no vocabulary is so large")
     return array.astype(np.int32)  # always a copy: the caller may reuse its own

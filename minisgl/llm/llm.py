@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import weakref
 from collections.abc import Generator, Sequence
 from functools import partial
 from typing import Any, Literal, cast, overload
 
+import numpy as np
 from tqdm import tqdm
 
 from minisgl.core import BatchOutput, ForwardInput, SamplingParams
@@ -19,6 +21,7 @@ from minisgl.llm.stream import Output
 from minisgl.llm.worker import Worker
 from minisgl.message import TokenReply
 from minisgl.scheduler import CacheManager
+from minisgl.utils.model_store import resolve_model
 
 Params = SamplingParams | Sequence[SamplingParams] | None
 Prompts = Prompt | Sequence[Prompt]
@@ -37,6 +40,7 @@ class LLM:
 
     def __init__(self, model: str = "smollm2", **config: Any) -> None:
         self.config = LLMConfig.from_kwargs(model=str(model), **config)
+        path = resolve_model(self.config.engine.model)
         self_ref = weakref.ref(self)  # the worker must not keep its LLM alive
 
         def forward(forward_input: ForwardInput) -> BatchOutput:
@@ -44,7 +48,7 @@ class LLM:
             assert llm is not None, "a batch was launched after its LLM was gone"
             return llm._forward(forward_input)
 
-        self._worker = Worker(partial(assemble, self.config), forward)
+        self._worker = Worker(partial(assemble, self.config, path), forward)
         self._parts = parts = self._worker.parts
         self.tokenizer = parts.tokenizer.hf
         self.client = Client(self._worker, parts.tokenizer, parts.limits, parts.end_token_ids)
@@ -90,7 +94,7 @@ class LLM:
         given = _as_list(prompts)
         params = each_params(sampling_params, len(given))
         prepared = [self.client.prepare(prompt, p) for prompt, p in zip(given, params, strict=True)]
-        chunks = _follow(self.client, prepared)
+        chunks = self._follow(prepared)
         return chunks if stream else _collect(chunks, len(prepared), use_tqdm)
 
     @overload
@@ -125,8 +129,8 @@ class LLM:
 
         messages: [{"role": ..., "content": ...}, ...]. template: variables of the template. Errors as in `generate`.
         """
-        prepared = self.client.prepare_chat(messages, sampling_params or SamplingParams(), template)
-        chunks = _follow(self.client, [prepared])
+        prepared = self.client.prepare_chat(messages, sampling_params, template)
+        chunks = self._follow([prepared])
         return chunks if stream else _collect(chunks, 1, use_tqdm=False)[0]
 
     def stats(self) -> dict[str, Any]:
@@ -146,12 +150,26 @@ class LLM:
         """Every batch passes here once; replace it on the instance to watch batches go by."""
         return self._parts.engine.forward(forward_input)
 
+    def _follow(self, prepared: list[Prepared]) -> Generator[Chunk, None, None]:
+        """Start the requests when first asked for a chunk; abort what still runs when closed."""
+        replies: queue.SimpleQueue[TokenReply] = queue.SimpleQueue()
+        submission = self.client.submission(prepared)
+        try:
+            submission.start(replies.put)
+            while not submission.is_over:
+                chunk = submission.take(replies.get())
+                if chunk is not None:
+                    yield chunk
+        finally:
+            submission.close()
+
 
 def _collect(chunks: Generator[Chunk, None, None], num_prompts: int, use_tqdm: bool | None) -> list[Output]:
     """The outputs in the order of the prompts."""
     outputs: dict[int, Output] = {}
     hidden = None if use_tqdm is None and num_prompts > 1 else not use_tqdm  # None: hidden unless on a terminal
-    with tqdm(total=num_prompts, desc="Generating", unit="prompt", disable=hidden) as bar:
+    bar = tqdm(total=num_prompts, desc="Generating", unit="prompt", disable=hidden)
+    with contextlib.closing(chunks), bar:
         for chunk in chunks:
             if "output" in chunk:
                 outputs[chunk["index"]] = chunk["output"]
@@ -159,22 +177,12 @@ def _collect(chunks: Generator[Chunk, None, None], num_prompts: int, use_tqdm: b
     return [outputs[index] for index in range(num_prompts)]
 
 
-def _follow(client: Client, prepared: list[Prepared]) -> Generator[Chunk, None, None]:
-    """Start the requests when first asked for a chunk; abort what still runs when closed."""
-    replies: queue.SimpleQueue[TokenReply] = queue.SimpleQueue()
-    submission = client.submit(prepared, replies.put)
-    try:
-        while not submission.is_over:
-            chunk = submission.take(replies.get())
-            if chunk is not None:
-                yield chunk
-    finally:
-        submission.close()
-
-
 def _as_list(prompts: Prompts) -> list[Prompt]:
+    """One prompt or many as a list. ValueError for what is neither."""
     if isinstance(prompts, str) or _is_token_ids(prompts):
         return [cast(Prompt, prompts)]
+    if not isinstance(prompts, Sequence | np.ndarray):
+        raise ValueError(f"prompts are texts or token ids, one or a list of them, not {type(prompts).__name__}")
     return list(cast(Sequence[Prompt], prompts))
 
 
@@ -182,4 +190,4 @@ def _is_token_ids(prompts: Any) -> bool:
     """Whether this is one prompt in token ids: a flat array, or a list that starts with a number."""
     if hasattr(prompts, "ndim"):
         return bool(prompts.ndim == 1)
-    return len(prompts) > 0 and not isinstance(prompts[0], str) and not hasattr(prompts[0], "__len__")
+    return isinstance(prompts, Sequence) and len(prompts) > 0 and not hasattr(prompts[0], "__len__")

@@ -15,7 +15,7 @@ class Router:
 
     def __init__(self) -> None:
         self._sinks: dict[int, Sink] = {}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a collection under it may close a forgotten stream, which comes back here
         self._closed: str | None = None
 
     def register(self, uids: Iterable[int], sink: Sink) -> None:

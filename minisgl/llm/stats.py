@@ -19,7 +19,7 @@ class Stats:
     """Counts finished prompts; safe between threads. hit_rate: cached prompt tokens over all prompt tokens."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._prompts = self._prompt_tokens = self._cached_tokens = self._generated_tokens = 0
 
     def count(self, output: Output) -> None:

@@ -41,9 +41,9 @@ class _Inbox:
         self.queue: LocalQueue[RequestMsg | _Call] = LocalQueue()
         self._pending: deque[RequestMsg | _Call] = deque()
 
-    def receive(self, block: bool) -> list[RequestMsg]:
+    def receive(self, timeout: float | None) -> list[RequestMsg]:
         pending, messages = self._pending, list[RequestMsg]()
-        pending.extend(self.queue.receive(block and not pending))
+        pending.extend(self.queue.receive(0 if pending else timeout))
         while pending:
             item = pending[0]
             if not isinstance(item, _Call):
@@ -70,10 +70,16 @@ class Worker:
         self._started: Future[tuple[Parts, Loop]] = Future()
         self._thread = threading.Thread(target=self._run, args=(assemble, forward), name="minisgl-worker", daemon=True)
         self._thread.start()
-        self.parts, self.loop = self._started.result()
+        try:
+            self.parts, self.loop = self._started.result()
+        except BaseException:  # Ctrl-C while loading: the thread ends as soon as it can
+            self._inbox.queue.send([ShutdownMsg()])
+            raise
 
     def submit(self, requests: Sequence[UserMsg], sink: Sink) -> None:
         """Start these requests in one go; their replies go to `sink`, called in the worker's thread."""
+        if not self._thread.is_alive():
+            self._router.close("the engine's thread is not running: an LLM does not survive a fork")
         self._router.register([request.uid for request in requests], sink)
         self._inbox.queue.send(requests)
 
@@ -107,8 +113,8 @@ class Worker:
 
     def shutdown(self) -> None:
         """Abort what is open and wait for the thread to end. May be called twice."""
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._inbox.queue.send([ShutdownMsg()])
+        self._inbox.queue.send([ShutdownMsg()])
+        if self._thread is not threading.current_thread():
             self._thread.join()
         self._router.close("the engine was shut down")
 

@@ -13,8 +13,8 @@ T = TypeVar("T")
 
 
 class Inbox(Protocol):
-    def receive(self, block: bool) -> list[RequestMsg]:
-        """All that has arrived, in order; with `block`, waits until there is something."""
+    def receive(self, timeout: float | None) -> list[RequestMsg]:
+        """All that has arrived, in order. If that is nothing, waits for up to `timeout` seconds, or for ever (None)."""
         ...
 
 
@@ -34,10 +34,9 @@ class LocalQueue(Generic[T]):
             self._items.extend(items)
             self._arrived.notify()
 
-    def receive(self, block: bool) -> list[T]:
+    def receive(self, timeout: float | None) -> list[T]:
         with self._arrived:
-            while block and not self._items:
-                self._arrived.wait()
+            self._arrived.wait_for(lambda: self._items, timeout)
             items = list(self._items)
             self._items.clear()
             return items

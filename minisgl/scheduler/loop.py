@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from minisgl.core import Batch, BatchOutput, Forward, ForwardInput
-from minisgl.message import Inbox, Outbox, ShutdownMsg
+from minisgl.message import Inbox, Outbox, RequestMsg, ShutdownMsg
 from minisgl.scheduler.scheduler import Scheduler
+
+IDLE_S = 1.0  # seconds without a message after which there is time to recount
 
 
 class Loop:
@@ -31,7 +33,7 @@ class Loop:
 
     def step(self) -> None:
         """One turn. Waits for a message when there is nothing to do."""
-        self._receive(block=self.is_open and not self.has_work)
+        self._receive()
         previous = self._launched
         self._launch(previous[1] if previous else None)
         if not self._overlap:
@@ -41,12 +43,21 @@ class Loop:
             self.scheduler.commit(batch, output.result())
         self._outbox.send(self.scheduler.take_replies())
 
-    def _receive(self, block: bool) -> None:
-        messages = self._inbox.receive(block)
+    def _receive(self) -> None:
+        idle = self.is_open and not self.has_work
+        messages = self._wait() if idle else self._inbox.receive(timeout=0)
         self.scheduler.receive(messages)
         if any(isinstance(msg, ShutdownMsg) for msg in messages):
             self.is_open = False
             self.scheduler.abort_all()
+
+    def _wait(self) -> list[RequestMsg]:
+        """The next messages. All pages are recounted first, if nothing comes for a while."""
+        messages = self._inbox.receive(timeout=IDLE_S)
+        if not messages:
+            self.scheduler.cache_manager.check_integrity()
+            messages = self._inbox.receive(timeout=None)
+        return messages
 
     def _launch(self, previous: BatchOutput | None) -> None:
         batch = self.scheduler.plan()

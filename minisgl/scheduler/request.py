@@ -154,7 +154,7 @@ class Request:
     ) -> TokenReply:
         """News for the client; the first one carries what was cached and the prompt's log-probabilities."""
         first, self.replied = not self.replied, True
-        wants_prompt = first and not self.reuses_prefix and error is None
+        wants_prompt = first and len(self.prompt_logprobs) == self.prompt_len and not self.reuses_prefix
         hit_len = self.allocation.hit_len if self.allocation else 0
         return TokenReply(
             uid=self.uid,

@@ -51,14 +51,6 @@ class Scheduler:
     def has_work(self) -> bool:
         return bool(self._admission or self._admitted)
 
-    @property
-    def num_waiting(self) -> int:
-        return len(self._admission)
-
-    @property
-    def num_running(self) -> int:
-        return len(self._admitted)
-
     # ---- messages in, replies out
 
     def receive(self, messages: Iterable[RequestMsg]) -> None:
@@ -142,6 +134,8 @@ class Scheduler:
             request = self._admitted[req.uid]
             request.num_inflight -= 1
             request.committed_len = req.device_len
+            if row in result.errors:
+                request.storable = False
             if not request.is_over:
                 self._take_result(request, req, row, result)
             elif request.num_inflight == 0:
@@ -151,7 +145,6 @@ class Scheduler:
 
     def _take_result(self, request: Request, req: Req, row: int, result: BatchResult) -> None:
         if (error := result.errors.get(row)) is not None:
-            request.storable = False
             self._close(request, RequestState.FINISHED, request.reply((), "error", error=error))
             return
         if req.is_prefill:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +14,74 @@ from support.serving import Serving
 END_TOKENS = frozenset(range(3, 12))
 
 
+@dataclass
+class Play:
+    """One random run: what was asked for, and what must come of it."""
+
+    rng: random.Random
+    serving: Serving
+    aborted: set[int] = field(default_factory=set)
+    cut: dict[int, int] = field(default_factory=dict)  # uid -> tokens after which a stop string was "found"
+
+    def run(self, num_steps: int) -> None:
+        while self.serving.num_steps < num_steps:
+            for _ in range(self.rng.choice([0, 0, 0, 1, 1, 3])):
+                self.arrive()
+            if self.rng.random() < 0.2 and self.serving.prompts:
+                self.abort()
+            if self.rng.random() < 0.2:
+                self.stop()
+            if self.rng.random() < 0.03:
+                self.serving.engine.fail_steps.add(self.serving.scheduler._step)
+            self.serving.step()
+        self.serving.run()
+        for uid in self.serving.prompts:
+            self.check(uid)
+
+    def arrive(self) -> None:
+        rng, prompts = self.rng, self.serving.prompts
+        old = rng.choice(list(prompts.values())) if prompts and rng.random() < 0.7 else []
+        ids = old[: rng.randint(0, len(old))] + [rng.choice([20, 21]) for _ in range(rng.randint(1, 24))]
+        if rng.random() < 0.1:
+            self.serving.submit(ids, max_tokens=rng.randint(0, 3), prompt_logprobs=0)
+        else:
+            self.serving.submit(ids, max_tokens=rng.randint(1, 9))
+
+    def abort(self) -> None:
+        uid = self.rng.choice(list(self.serving.prompts))
+        if uid not in self.cut:
+            self.aborted.add(uid)
+            self.serving.abort(uid)
+
+    def stop(self) -> None:
+        running = [uid for uid, out in self.serving.tokens.items() if out and uid not in self.serving.finished]
+        running = [uid for uid in running if uid not in self.cut and uid not in self.aborted]
+        if running:
+            uid = self.rng.choice(running)
+            self.cut[uid] = self.rng.randint(1, len(self.serving.tokens[uid]))
+            self.serving.finish(uid, self.cut[uid])
+
+    def check(self, uid: int) -> None:
+        """The text is a beginning of the uncached one, and ends where and why it must."""
+        serving, prompt = self.serving, self.serving.prompts[uid]
+        limits, params = serving.scheduler.limits, serving.params[uid]
+        got, reply = serving.tokens[uid], serving.finished.get(uid)
+        max_tokens = limits.max_device_len(len(prompt), params) - len(prompt)
+        wanted = reference(prompt, max_tokens, serving.scheduler.end_token_ids)
+        assert got == wanted[: len(got)]
+        if reply is None:
+            assert uid in self.cut, f"uid {uid} was never answered"
+        elif reply.finish_reason == "abort":
+            assert uid in self.aborted
+        elif reply.finish_reason == "error":
+            assert uid in serving.engine.failed_uids or len(prompt) > limits.pool_len
+        else:
+            ended = bool(got) and got[-1] in serving.scheduler.end_token_ids
+            assert (got, reply.finish_reason) == (wanted, "stop" if ended else "length")
+
+
 def play(seed: int, num_steps: int) -> Serving:
-    """One random run of at least `num_steps` steps; every text is checked against the uncached one."""
+    """One random run of at least `num_steps` steps, checked step by step and text by text."""
     rng = random.Random(seed)
     page_size = rng.choice([1, 1, 4, 16])
     serving = Serving(
@@ -26,50 +93,8 @@ def play(seed: int, num_steps: int) -> Serving:
         overlap=rng.random() < 0.5,
         end_token_ids=END_TOKENS if rng.random() < 0.5 else frozenset(),
     )
-    prompts: dict[int, list[int]] = {}
-    cut: dict[int, int] = {}  # uid -> tokens after which a stop string was "found"
-    while serving.num_steps < num_steps:
-        for _ in range(rng.choice([0, 0, 0, 1, 1, 3])):
-            arrive(rng, serving, prompts)
-        if rng.random() < 0.2 and prompts:
-            serving.abort(rng.choice(list(prompts)))
-        if rng.random() < 0.2:
-            stop_one(rng, serving, cut)
-        serving.step()
-    serving.run()
-    for uid, ids in prompts.items():
-        check_text(serving, uid, ids, cut.get(uid))
+    Play(rng, serving).run(num_steps)
     return serving
-
-
-def arrive(rng: random.Random, serving: Serving, prompts: dict[int, list[int]]) -> None:
-    old = rng.choice(list(prompts.values())) if prompts and rng.random() < 0.7 else []
-    ids = old[: rng.randint(0, len(old))] + [rng.choice([20, 21]) for _ in range(rng.randint(1, 24))]
-    prompts[serving.submit(ids, max_tokens=rng.randint(1, 9))] = ids
-
-
-def stop_one(rng: random.Random, serving: Serving, cut: dict[int, int]) -> None:
-    running = [uid for uid, out in serving.tokens.items() if out and uid not in serving.finished and uid not in cut]
-    if running:
-        uid = rng.choice(running)
-        cut[uid] = rng.randint(1, len(serving.tokens[uid]))
-        serving.finish(uid, cut[uid])
-
-
-def check_text(serving: Serving, uid: int, ids: list[int], cut: int | None) -> None:
-    end_tokens = serving.scheduler.end_token_ids
-    wanted = reference(ids, 9, end_tokens)
-    got = serving.tokens[uid]
-    reply = serving.finished.get(uid)
-    assert got == wanted[: len(got)]
-    if cut is not None:
-        assert len(got) >= cut
-    elif reply is None:
-        raise AssertionError(f"uid {uid} was never answered")
-    elif reply.finish_reason == "stop":
-        assert got[-1] in end_tokens
-    else:
-        assert reply.finish_reason in ("length", "abort", "error")
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

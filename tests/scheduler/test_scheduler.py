@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from support.kv_oracle import reference
 from support.serving import Serving
@@ -227,6 +228,34 @@ def test_a_failed_row_fails_alone_and_its_pages_are_not_kept(overlap: bool) -> N
     assert serving.finished[bad].finish_reason == "error"
     assert serving.finished[bad].error == "failed on purpose"
     assert serving.tokens[good] == reference(prompt(8, seed=4), 8)
+    kept = np.array(prompt(8) + reference(prompt(8), 3), np.int32)
+    assert serving.manager.match(kept).cached_len == 8  # the prompt, stored before the failure; nothing generated
+
+
+@pytest.mark.parametrize("how", ["abort", "stop", "end token"])
+def test_a_batch_that_fails_after_its_request_was_over_leaves_nothing_in_the_cache(how: str) -> None:
+    """Under overlap: the request ends, then its last batch in flight fails, whose KV was never written."""
+    out = reference(prompt(8), 3)
+    ends = frozenset({out[1]}) if how == "end token" else frozenset()
+    serving = Serving(num_pages=64, overlap=True, end_token_ids=ends)
+    uid = serving.submit(prompt(8), max_tokens=9)
+    while len(serving.tokens[uid]) < 1:
+        serving.step()
+    serving.engine.fail_steps.add(serving.scheduler._step)
+    serving.step()
+    if how == "abort":
+        serving.abort(uid)
+    elif how == "stop":
+        serving.finish(uid, 2)
+    serving.run()
+    assert serving.generate([prompt(8) + out], max_tokens=3) == [reference(prompt(8) + out, 3)]
+
+
+def test_prompts_with_only_their_first_token_in_common_start_together() -> None:
+    """A common BOS is not worth waiting for."""
+    serving = Serving(num_pages=640, max_running_req=16)
+    serving.generate([[1, *prompt(20, seed)] for seed in range(16)], max_tokens=1)
+    assert [len(launched.batch.reqs) for launched in serving.engine.batches] == [16]
 
 
 def test_max_tokens_zero_computes_the_prompt_and_ends() -> None:

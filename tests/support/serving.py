@@ -34,6 +34,8 @@ class Serving:
         self.inbox: LocalQueue[RequestMsg] = LocalQueue()
         self.outbox: LocalQueue[TokenReply] = LocalQueue()
         self.loop = Loop(self.scheduler, self.engine.forward, self.inbox, self.outbox, overlap)
+        self.prompts: dict[int, list[int]] = {}
+        self.params: dict[int, SamplingParams] = {}
         self.tokens: dict[int, list[int]] = {}
         self.finished: dict[int, TokenReply] = {}
         self.cached_len: dict[int, int] = {}
@@ -43,6 +45,7 @@ class Serving:
         uid = len(self.tokens)
         self.tokens[uid] = []
         sampling = SamplingParams(max_tokens=max_tokens, **params)  # type: ignore[arg-type]
+        self.prompts[uid], self.params[uid] = list(prompt), sampling
         self.inbox.send([UserMsg(uid, np.array(prompt, np.int32), sampling, seed=uid)])
         return uid
 
@@ -57,7 +60,7 @@ class Serving:
         self.loop.step()
         self.num_steps += 1
         self.manager.check_integrity()
-        for reply in self.outbox.receive(block=False):
+        for reply in self.outbox.receive(timeout=0):
             self._take(reply)
 
     def run(self, max_steps: int = 10_000) -> None:
