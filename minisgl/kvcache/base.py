@@ -7,6 +7,7 @@ Token ids and slots are int32 on the host, NumPy arrays or CPU tensors. A page i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -64,6 +65,15 @@ class SizeInfo(NamedTuple):
         return self.evictable_size + self.protected_size
 
 
+class CachedRun(NamedTuple):
+    """One node, for people to look at. depth: 0 below the root. head: its first token ids. length: of all of them."""
+
+    depth: int
+    head: Int32Array
+    length: int
+    ref_count: int
+
+
 class BasePrefixCache(ABC):
     """Remembers which pages hold the KV of which token prefixes. Owns no tensors and no free pages.
 
@@ -117,6 +127,10 @@ class BasePrefixCache(ABC):
     @abstractmethod
     def cached_pages(self) -> Int32Array:
         """Every page the cache holds, in no order; for accounting, not for hot paths."""
+
+    @abstractmethod
+    def runs(self, head_len: int) -> Iterator[CachedRun]:
+        """Every node with its first `head_len` tokens, parents before children, older children first."""
 
     @abstractmethod
     def reset(self) -> None:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
 import torch
 
-from minisgl.kvcache.base import BaseCacheHandle, BasePrefixCache, Ids, InsertResult, Int32Array, MatchResult, SizeInfo
+from minisgl.kvcache.base import (
+    BaseCacheHandle,
+    BasePrefixCache,
+    CachedRun,
+    Ids,
+    InsertResult,
+    Int32Array,
+    MatchResult,
+    SizeInfo,
+)
 
 
 class NaiveCacheHandle(BaseCacheHandle):
@@ -56,6 +66,9 @@ class NaivePrefixCache(BasePrefixCache):
 
     def cached_pages(self) -> Int32Array:
         return np.empty(0, np.int32)
+
+    def runs(self, head_len: int) -> Iterator[CachedRun]:
+        return iter(())
 
     def reset(self) -> None:
         """Nothing to forget."""

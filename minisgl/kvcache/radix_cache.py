@@ -12,7 +12,16 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from minisgl.kvcache.base import BaseCacheHandle, BasePrefixCache, Ids, InsertResult, Int32Array, MatchResult, SizeInfo
+from minisgl.kvcache.base import (
+    BaseCacheHandle,
+    BasePrefixCache,
+    CachedRun,
+    Ids,
+    InsertResult,
+    Int32Array,
+    MatchResult,
+    SizeInfo,
+)
 from minisgl.kvcache.lru_queue import LRUQueue
 from minisgl.kvcache.radix_check import check_nodes, check_pages_held_once
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
@@ -77,6 +86,8 @@ class RadixPrefixCache(BasePrefixCache):
 
     def insert_prefix(self, input_ids: Ids, indices: Ids) -> InsertResult:
         """`insert_pages` with `indices` [T] int32, the slot of each token; ValueError if they do not form pages."""
+        if len(indices) != len(input_ids):
+            raise ValueError(f"{len(indices)} slots were given for {len(input_ids)} tokens")
         return self.insert_pages(input_ids, slots_to_pages(to_int32(indices), self.page_size))
 
     def insert_pages(self, input_ids: Ids, pages: Int32Array) -> InsertResult:
@@ -123,6 +134,14 @@ class RadixPrefixCache(BasePrefixCache):
 
     def cached_pages(self) -> Int32Array:
         return np.concatenate([_NO_PAGES, *(node.pages for node in self._nodes())])
+
+    def runs(self, head_len: int) -> Iterator[CachedRun]:
+        stack = [(0, node) for node in reversed(self.root_node.children.values())]
+        while stack:
+            depth, node = stack.pop()
+            head = np.frombuffer(node.token_bytes[: head_len * TOKEN_BYTES], np.int32)
+            yield CachedRun(depth, head, node.length, node.ref_count)
+            stack += [(depth + 1, child) for child in reversed(node.children.values())]
 
     def reset(self) -> None:
         assert self._protected_size == 0, f"cannot reset the cache: {self._protected_size} tokens are locked"

@@ -11,8 +11,7 @@ from typing import Any
 from minisgl.core import SamplingParams
 from minisgl.llm.client import Chunk, Messages, Prepared, Prompt, Submission
 from minisgl.llm.llm import LLM
-from minisgl.llm.stream import Output
-from minisgl.message import TokenReply
+from minisgl.llm.stream import Arrival, Output
 
 
 class AsyncLLM:
@@ -101,7 +100,7 @@ class _Running:
     """A request from the moment it was asked for: it may be aborted while it is still being tokenized."""
 
     def __init__(self) -> None:
-        self.replies: asyncio.Queue[TokenReply] = asyncio.Queue()
+        self.replies: asyncio.Queue[Arrival] = asyncio.Queue()
         self._submission: Submission | None = None
         self._aborted = False
 
@@ -121,13 +120,13 @@ class _Running:
             self._submission.close()
 
 
-def _threadsafe(replies: asyncio.Queue[TokenReply]) -> Callable[[TokenReply], None]:
+def _threadsafe(replies: asyncio.Queue[Arrival]) -> Callable[[Arrival], None]:
     """Puts into `replies` from any thread; what comes after the event loop has closed is dropped."""
     loop = asyncio.get_running_loop()
 
-    def put(reply: TokenReply) -> None:
+    def put(arrival: Arrival) -> None:
         with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(replies.put_nowait, reply)
+            loop.call_soon_threadsafe(replies.put_nowait, arrival)
 
     return put
 

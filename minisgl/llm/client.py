@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
@@ -14,11 +15,10 @@ import numpy as np
 from minisgl.core import Limits, SamplingParams
 from minisgl.core.batch import Int32Array
 from minisgl.engine.draws import choice_seed
-from minisgl.llm.router import Sink
 from minisgl.llm.stats import Stats
-from minisgl.llm.stream import Output, RequestStream, join_choices
+from minisgl.llm.stream import Arrival, Output, RequestStream, join_choices
 from minisgl.llm.worker import Worker
-from minisgl.message import FinishReason, TokenReply, UserMsg
+from minisgl.message import FinishReason, UserMsg
 from minisgl.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int] | Int32Array
@@ -115,18 +115,19 @@ class Submission:
     def is_over(self) -> bool:
         return not self._open
 
-    def start(self, sink: Sink) -> None:
-        """Send the requests; every reply that `sink` gets, in the worker's thread, is to be given to `take`."""
-        self._worker.submit(self._messages, sink)
+    def start(self, sink: Callable[[Arrival], None]) -> None:
+        """Send the requests; what `sink` gets, in the worker's thread, is to be given to `take`."""
+        self._worker.submit(self._messages, lambda reply: sink(Arrival(reply, time.perf_counter())))
 
-    def take(self, reply: TokenReply) -> Chunk | None:
+    def take(self, arrival: Arrival) -> Chunk | None:
         """What a reply adds; None when its request was over already. RuntimeError when the engine has died."""
+        reply = arrival.reply
         stream = self._open.get(reply.uid)
         if stream is None:
             return None
         if reply.finish_reason == "error" and self._worker.error is not None:
             raise RuntimeError(reply.error) from self._worker.error
-        text, token_ids = stream.take(reply)
+        text, token_ids = stream.take(arrival)
         chunk = Chunk(
             index=stream.index,
             choice=stream.choice,

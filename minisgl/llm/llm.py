@@ -17,9 +17,8 @@ from minisgl.llm.assembly import assemble
 from minisgl.llm.client import Chunk, Client, Messages, Prepared, Prompt, each_params
 from minisgl.llm.config import LLMConfig
 from minisgl.llm.stats import draw_tree
-from minisgl.llm.stream import Output
+from minisgl.llm.stream import Arrival, Output
 from minisgl.llm.worker import Worker
-from minisgl.message import TokenReply
 from minisgl.scheduler import CacheManager
 from minisgl.utils.model_store import resolve_model
 
@@ -152,7 +151,7 @@ class LLM:
 
     def _follow(self, prepared: list[Prepared]) -> Generator[Chunk, None, None]:
         """Start the requests when first asked for a chunk; abort what still runs when closed."""
-        replies: queue.SimpleQueue[TokenReply] = queue.SimpleQueue()
+        replies: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         submission = self.client.submission(prepared)
         try:
             submission.start(replies.put)

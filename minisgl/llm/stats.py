@@ -6,8 +6,6 @@ import threading
 from typing import Any
 
 from minisgl.kvcache.base import BasePrefixCache
-from minisgl.kvcache.radix_cache import RadixPrefixCache
-from minisgl.kvcache.radix_node import RadixNode
 from minisgl.llm.stream import Output
 from minisgl.scheduler import CacheManager
 from minisgl.tokenizer import Tokenizer
@@ -50,20 +48,13 @@ class Stats:
 
 def draw_tree(cache: BasePrefixCache, tokenizer: Tokenizer, max_nodes: int) -> str:
     """One line a node, children below their parent, at most `max_nodes` lines: tokens, locks, beginning of the text."""
-    if not isinstance(cache, RadixPrefixCache):
+    if not cache.shares:
         return "this prefix cache keeps nothing"
     lines: list[str] = []
-    stack = _below(cache.root_node, depth=0)
-    while stack and len(lines) < max_nodes:
-        node, depth = stack.pop()
-        text = tokenizer.decode(node._key[:TEXT_LEN].tolist(), skip_special_tokens=False)[:TEXT_LEN]
-        lines.append(f"{'    ' * depth}└─ {node.length} tokens, {node.ref_count} locks: {text!r}")
-        stack += _below(node, depth + 1)
-    if stack:
-        lines.append("... more nodes are not shown")
+    for run in cache.runs(head_len=TEXT_LEN):
+        if len(lines) == max_nodes:
+            lines.append("... more nodes are not shown")
+            break
+        text = tokenizer.decode(run.head.tolist(), skip_special_tokens=False)[:TEXT_LEN]
+        lines.append(f"{'    ' * run.depth}└─ {run.length} tokens, {run.ref_count} locks: {text!r}")
     return "\n".join(lines) or "the cache is empty"
-
-
-def _below(node: RadixNode, depth: int) -> list[tuple[RadixNode, int]]:
-    """The children, oldest last, so that a stack gives the oldest first."""
-    return [(child, depth) for child in reversed(list(node.children.values()))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from minisgl.core import SamplingParams, TokenLogprobs
@@ -35,6 +36,14 @@ class Output(TypedDict, total=False):
     prompt_logprobs: list[TokenLogprobs | None]
     error: str
     choices: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A reply and when it came (`time.perf_counter`), however late its reader takes it."""
+
+    reply: TokenReply
+    at: float
 
 
 class RequestStream:
@@ -72,8 +81,9 @@ class RequestStream:
     def num_tokens(self) -> int:
         return len(self._token_ids)
 
-    def take(self, reply: TokenReply) -> tuple[str, list[int]]:
+    def take(self, arrival: Arrival) -> tuple[str, list[int]]:
         """The text and tokens that this reply adds to what the reader sees. May set finish_reason."""
+        reply, self._total_s = arrival.reply, arrival.at - self._started
         before = len(self._token_ids)
         self._token_ids.extend(reply.token_ids)
         self._logprobs.extend(reply.logprobs)
@@ -102,7 +112,6 @@ class RequestStream:
         return output
 
     def _note(self, reply: TokenReply) -> None:
-        self._total_s = time.perf_counter() - self._started
         if reply.token_ids and self._first_token_s is None:
             self._first_token_s = self._total_s
         if reply.cached_len is not None:

@@ -57,11 +57,43 @@ def test_abort_ends_a_request_with_what_there_is(tiny: Path) -> None:
 def test_a_cancelled_task_gives_its_pages_back(tiny: Path) -> None:
     async def main() -> None:
         async with AsyncLLM(str(tiny), num_page_override=512) as llm:
-            task = asyncio.create_task(llm.generate("hello", LONG))
-            await asyncio.sleep(0.05)
+            started = asyncio.Event()
+
+            async def read() -> None:
+                async for _ in llm.stream("hello", LONG):
+                    started.set()
+
+            task = asyncio.create_task(read())
+            await started.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
+            assert free_pages(llm.llm) == 512
+            assert llm.llm.stats()["prompts"] == 0
+
+    asyncio.run(main())
+
+
+def test_an_abort_before_submission_is_not_lost(tiny: Path) -> None:
+    async def main() -> None:
+        async with AsyncLLM(str(tiny), num_page_override=512) as llm:
+            task = asyncio.create_task(llm.generate("hello", LONG, request_id="mine"))
+            await asyncio.sleep(0)  # it is being tokenized in a thread now
+            assert llm.abort("mine")
+            output = await task
+            assert output["finish_reason"] == "abort"
+            assert len(output["token_ids"]) < 400
+
+    asyncio.run(main())
+
+
+def test_closing_a_stream_frees_its_id_at_once(tiny: Path) -> None:
+    async def main() -> None:
+        async with AsyncLLM(str(tiny), num_page_override=512) as llm:
+            stream = llm.stream("hello", LONG, request_id=1)
+            await anext(stream)
+            await stream.aclose()
+            assert not llm.abort(1)
             assert free_pages(llm.llm) == 512
 
     asyncio.run(main())

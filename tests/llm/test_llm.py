@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
 from pathlib import Path
@@ -204,6 +205,70 @@ def test_running_out_of_memory_fails_one_batch_only(llm: LLM) -> None:
     assert failed["finish_reason"] == "error"
     assert "memory" in failed["error"]
     assert llm.generate(PROMPT, SHORT)[0]["finish_reason"] == "length"
+
+
+def test_memory_that_a_cpu_cannot_allocate_fails_one_batch_only(llm: LLM) -> None:
+    """torch raises a plain RuntimeError for it."""
+    engine = llm._parts.engine
+    compute = engine._forward
+
+    def run_out(*_: object) -> BatchOutput:
+        engine._forward = compute  # type: ignore[method-assign]
+        return torch.empty(1 << 60)  # type: ignore[return-value]
+
+    engine._forward = run_out  # type: ignore[method-assign]
+    assert llm.generate(PROMPT, SHORT)[0]["finish_reason"] == "error"
+    assert llm.generate(PROMPT, SHORT)[0]["finish_reason"] == "length"
+
+
+def test_a_stream_keeps_its_llm(tiny: Path) -> None:
+    chunks = LLM(str(tiny), num_page_override=64).generate(PROMPT, SHORT, stream=True)
+    gc.collect()
+    assert len(list(chunks)) == 8
+
+
+def test_an_llm_does_not_hang_after_a_fork(llm: LLM) -> None:
+    """Its thread is not there in the child; the child says so instead of waiting for it."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            llm.generate(PROMPT, SHORT)
+        except RuntimeError as error:
+            os.write(write_end, str(error).encode())
+        os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end) as pipe:
+        assert "does not survive a fork" in pipe.read()
+    os.waitpid(child, 0)
+
+
+def test_shutdown_in_the_workers_own_thread_ends_it(tiny: Path) -> None:
+    """So it is when the last reference goes in a collection there."""
+    llm = LLM(str(tiny), num_page_override=64)
+    llm._worker.call(llm.shutdown)
+    llm._worker._thread.join(timeout=10)
+    assert not llm._worker._thread.is_alive()
+
+
+def test_a_pool_larger_than_memory_is_refused(tiny: Path) -> None:
+    with pytest.raises(ValueError, match=r"num_pages=1000000000 take .* are available"):
+        LLM(str(tiny), num_page_override=1_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "params", "message"),
+    [
+        (["a"], {"temperature": 1.0}, "sampling_params are SamplingParams"),
+        ({"a": 1}, None, "prompts are texts or token ids"),
+        (iter(["a"]), None, "prompts are texts or token ids"),
+        ([b"bytes"], None, "a prompt is a text or"),
+        (3, None, "prompts are texts or token ids"),
+    ],
+)
+def test_wrong_types_are_refused_by_name(llm: LLM, prompts: object, params: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        llm.generate(prompts, params)  # type: ignore[call-overload]
 
 
 def test_after_shutdown_generate_says_so(tiny: Path) -> None:
