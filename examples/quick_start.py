@@ -7,8 +7,8 @@ with LLM("smollm2", dtype="float32") as llm:
     for output in llm.generate(prompts, SamplingParams(max_tokens=8)):
         print(repr(output["text"]), output["finish_reason"])
 
-    for chunk in llm.generate("Once upon a time", SamplingParams(max_tokens=12), stream=True):
-        print(chunk["text"], end="|")
+    for delta in llm.generate("Once upon a time", SamplingParams(max_tokens=12), stream=True):
+        print(delta["text"], end="|")
     print()
 
     reply = llm.chat([{"role": "user", "content": "What is the capital of Japan?"}], SamplingParams(max_tokens=32))

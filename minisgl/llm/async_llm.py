@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from minisgl.core import SamplingParams
-from minisgl.llm.client import Chunk, Messages, Prepared, Prompt, Submission
+from minisgl.llm.client import Delta, Messages, Prepared, Prompt, Submission
 from minisgl.llm.llm import LLM
 from minisgl.llm.stream import Arrival, Output
 
@@ -50,8 +50,8 @@ class AsyncLLM:
 
     def stream(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, request_id: Hashable = None
-    ) -> AsyncGenerator[Chunk, None]:
-        """Chunks for one prompt as they come."""
+    ) -> AsyncGenerator[Delta, None]:
+        """Deltas for one prompt as they come."""
         return self._follow(partial(self.llm.client.prepare, prompt, sampling_params), request_id)
 
     def stream_chat(
@@ -61,8 +61,8 @@ class AsyncLLM:
         *,
         request_id: Hashable = None,
         **template: Any,
-    ) -> AsyncGenerator[Chunk, None]:
-        """Chunks of the model's next message as they come."""
+    ) -> AsyncGenerator[Delta, None]:
+        """Deltas of the model's next message as they come."""
         return self._follow(partial(self.llm.client.prepare_chat, messages, sampling_params, template), request_id)
 
     def abort(self, request_id: Hashable) -> bool:
@@ -79,7 +79,7 @@ class AsyncLLM:
         """Abort what is open and end the worker."""
         await asyncio.to_thread(self.llm.shutdown)
 
-    async def _follow(self, prepare: Callable[[], Prepared], request_id: Hashable) -> AsyncGenerator[Chunk, None]:
+    async def _follow(self, prepare: Callable[[], Prepared], request_id: Hashable) -> AsyncGenerator[Delta, None]:
         key = object() if request_id is None else request_id
         if key in self._running:
             raise ValueError(f"request_id {request_id!r} is in use")
@@ -88,9 +88,9 @@ class AsyncLLM:
             submission = self.llm.client.submission([await asyncio.to_thread(prepare)])
             running.start(submission)
             while not submission.is_over:
-                chunk = submission.take(await running.replies.get())
-                if chunk is not None:
-                    yield chunk
+                delta = submission.take(await running.replies.get())
+                if delta is not None:
+                    yield delta
         finally:
             del self._running[key]
             running.close()
@@ -131,10 +131,10 @@ def _threadsafe(replies: asyncio.Queue[Arrival]) -> Callable[[Arrival], None]:
     return put
 
 
-async def _output_of(chunks: AsyncGenerator[Chunk, None]) -> Output:
+async def _output_of(deltas: AsyncGenerator[Delta, None]) -> Output:
     output: Output | None = None
-    async with contextlib.aclosing(chunks):
-        async for chunk in chunks:
-            output = chunk.get("output", output)
+    async with contextlib.aclosing(deltas):
+        async for delta in deltas:
+            output = delta.get("output", output)
     assert output is not None, "a stream ended without its output"
     return output

@@ -25,11 +25,11 @@ Prompt = str | Sequence[int] | Int32Array
 Messages = Sequence[Mapping[str, Any]]
 
 
-class Chunk(TypedDict, total=False):
+class Delta(TypedDict, total=False):
     """A step forward of one prompt.
 
     index: which prompt. choice: which of its n. text, token_ids: new ones. finish_reason: None while the choice runs.
-    output: the prompt's whole output, in its very last chunk only.
+    output: the prompt's whole output, in its very last delta only.
     """
 
     index: int
@@ -119,7 +119,7 @@ class Submission:
         """Send the requests; what `sink` gets, in the worker's thread, is to be given to `take`."""
         self._worker.submit(self._messages, lambda reply: sink(Arrival(reply, time.perf_counter())))
 
-    def take(self, arrival: Arrival) -> Chunk | None:
+    def take(self, arrival: Arrival) -> Delta | None:
         """What a reply adds; None when its request was over already. RuntimeError when the engine has died."""
         reply = arrival.reply
         stream = self._open.get(reply.uid)
@@ -128,7 +128,7 @@ class Submission:
         if reply.finish_reason == "error" and self._worker.error is not None:
             raise RuntimeError(reply.error) from self._worker.error
         text, token_ids = stream.take(arrival)
-        chunk = Chunk(
+        delta = Delta(
             index=stream.index,
             choice=stream.choice,
             text=text,
@@ -136,8 +136,8 @@ class Submission:
             finish_reason=stream.finish_reason,
         )
         if stream.finish_reason is not None:
-            self._end(stream, chunk, found_here=reply.finish_reason is None)
-        return chunk
+            self._end(stream, delta, found_here=reply.finish_reason is None)
+        return delta
 
     def abort(self) -> None:
         """Stop what still runs; each request's last reply, with finish_reason "abort", is still to be taken."""
@@ -151,14 +151,14 @@ class Submission:
             self._worker.forget(uid)
             self._worker.abort(uid)
 
-    def _end(self, stream: RequestStream, chunk: Chunk, found_here: bool) -> None:
+    def _end(self, stream: RequestStream, delta: Delta, found_here: bool) -> None:
         del self._open[stream.uid]
         if found_here:
             self._worker.finish(stream.uid, stream.num_tokens)
         siblings = self._streams[stream.index]
         if all(sibling.finish_reason is not None for sibling in siblings):
-            chunk["output"] = join_choices(siblings)
-            self._stats.count(chunk["output"])
+            delta["output"] = join_choices(siblings)
+            self._stats.count(delta["output"])
 
 
 def each_params(params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int) -> list[SamplingParams]:

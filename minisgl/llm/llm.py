@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from minisgl.core import BatchOutput, ForwardInput, SamplingParams
 from minisgl.llm.assembly import assemble
-from minisgl.llm.client import Chunk, Client, Messages, Prepared, Prompt, each_params
+from minisgl.llm.client import Delta, Client, Messages, Prepared, Prompt, each_params
 from minisgl.llm.config import LLMConfig
 from minisgl.llm.stats import draw_tree
 from minisgl.llm.stream import Arrival, Output
@@ -78,12 +78,12 @@ class LLM:
     @overload
     def generate(
         self, prompts: Prompts, sampling_params: Params = None, *, stream: Literal[True], use_tqdm: bool | None = None
-    ) -> Generator[Chunk, None, None]: ...
+    ) -> Generator[Delta, None, None]: ...
 
     def generate(
         self, prompts: Prompts, sampling_params: Params = None, *, stream: bool = False, use_tqdm: bool | None = None
-    ) -> list[Output] | Generator[Chunk, None, None]:
-        """The outputs, one for each prompt, in their order; with `stream` an iterator of chunks as they come.
+    ) -> list[Output] | Generator[Delta, None, None]:
+        """The outputs, one for each prompt, in their order; with `stream` an iterator of deltas as they come.
 
         prompts: texts or token ids, one or many. sampling_params: one for all, or one for each; never changed.
         All prompts are checked before any is computed: ValueError for one that can never run. Closing the iterator
@@ -93,8 +93,8 @@ class LLM:
         given = _as_list(prompts)
         params = each_params(sampling_params, len(given))
         prepared = [self.client.prepare(prompt, p) for prompt, p in zip(given, params, strict=True)]
-        chunks = self._follow(prepared)
-        return chunks if stream else _collect(chunks, len(prepared), use_tqdm)
+        deltas = self._follow(prepared)
+        return deltas if stream else _collect(deltas, len(prepared), use_tqdm)
 
     @overload
     def chat(
@@ -114,7 +114,7 @@ class LLM:
         *,
         stream: Literal[True],
         **template: Any,
-    ) -> Generator[Chunk, None, None]: ...
+    ) -> Generator[Delta, None, None]: ...
 
     def chat(
         self,
@@ -123,14 +123,14 @@ class LLM:
         *,
         stream: bool = False,
         **template: Any,
-    ) -> Output | Generator[Chunk, None, None]:
+    ) -> Output | Generator[Delta, None, None]:
         """The model's next message in a conversation, by its own chat template.
 
         messages: [{"role": ..., "content": ...}, ...]. template: variables of the template. Errors as in `generate`.
         """
         prepared = self.client.prepare_chat(messages, sampling_params, template)
-        chunks = self._follow([prepared])
-        return chunks if stream else _collect(chunks, 1, use_tqdm=False)[0]
+        deltas = self._follow([prepared])
+        return deltas if stream else _collect(deltas, 1, use_tqdm=False)[0]
 
     def stats(self) -> dict[str, Any]:
         """What the pool and the prefix cache hold now, and what was computed and reused since the start."""
@@ -149,29 +149,29 @@ class LLM:
         """Every batch passes here once; replace it on the instance to watch batches go by."""
         return self._parts.engine.forward(forward_input)
 
-    def _follow(self, prepared: list[Prepared]) -> Generator[Chunk, None, None]:
-        """Start the requests when first asked for a chunk; abort what still runs when closed."""
+    def _follow(self, prepared: list[Prepared]) -> Generator[Delta, None, None]:
+        """Start the requests when first asked for a delta; abort what still runs when closed."""
         replies: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         submission = self.client.submission(prepared)
         try:
             submission.start(replies.put)
             while not submission.is_over:
-                chunk = submission.take(replies.get())
-                if chunk is not None:
-                    yield chunk
+                delta = submission.take(replies.get())
+                if delta is not None:
+                    yield delta
         finally:
             submission.close()
 
 
-def _collect(chunks: Generator[Chunk, None, None], num_prompts: int, use_tqdm: bool | None) -> list[Output]:
+def _collect(deltas: Generator[Delta, None, None], num_prompts: int, use_tqdm: bool | None) -> list[Output]:
     """The outputs in the order of the prompts."""
     outputs: dict[int, Output] = {}
     hidden = None if use_tqdm is None and num_prompts > 1 else not use_tqdm  # None: hidden unless on a terminal
     bar = tqdm(total=num_prompts, desc="Generating", unit="prompt", disable=hidden)
-    with contextlib.closing(chunks), bar:
-        for chunk in chunks:
-            if "output" in chunk:
-                outputs[chunk["index"]] = chunk["output"]
+    with contextlib.closing(deltas), bar:
+        for delta in deltas:
+            if "output" in delta:
+                outputs[delta["index"]] = delta["output"]
                 bar.update()
     return [outputs[index] for index in range(num_prompts)]
 

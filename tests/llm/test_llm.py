@@ -227,6 +227,7 @@ def test_a_stream_keeps_its_llm(tiny: Path) -> None:
     assert len(list(chunks)) == 8
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12 warns of what this is about
 def test_an_llm_does_not_hang_after_a_fork(llm: LLM) -> None:
     """Its thread is not there in the child; the child says so instead of waiting for it."""
     read_end, write_end = os.pipe()
