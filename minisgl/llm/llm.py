@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from minisgl.core import BatchOutput, ForwardInput, SamplingParams
 from minisgl.llm.assembly import assemble
-from minisgl.llm.client import Delta, Client, Messages, Prepared, Prompt, each_params
+from minisgl.llm.client import Client, Delta, Messages, Prepared, Prompt, each_params
 from minisgl.llm.config import LLMConfig
 from minisgl.llm.stats import draw_tree
 from minisgl.llm.stream import Arrival, Output
