@@ -11,8 +11,3 @@ def div_ceil(a: int, b: int) -> int:
 def align_down(a: int, b: int) -> int:
     """The largest multiple of b that is <= a."""
     return a // b * b
-
-
-def align_up(a: int, b: int) -> int:
-    """The smallest multiple of b that is >= a."""
-    return div_ceil(a, b) * b
