@@ -66,15 +66,21 @@ class _Metadata:
         return bool(self.get("add_bos_token", self.kind == "llama" or self.is_llama3))
 
     def token(self, name: str) -> str | None:
-        """The text of `bos`, `eos`, `unknown` or `padding`."""
-        token_id = self.get(f"{name}_token_id")
-        return None if token_id is None else self.tokens[token_id]
+        """The text of `bos`, `eos`, `unknown` or `padding`. Padding outside the vocabulary is how a file says none."""
+        token_id: int | None = self.get(f"{name}_token_id")
+        if token_id is None:
+            return None
+        if 0 <= token_id < len(self.tokens):
+            return self.tokens[token_id]
+        if name == "padding":
+            return None
+        raise ValueError(f"tokenizer.ggml.{name}_token_id={token_id} is outside the {len(self.tokens)} tokens")
 
 
 def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> PreTrainedTokenizerFast:
     """The tokenizer that a GGUF file describes, its special tokens and chat template included.
 
-    Raises ValueError naming the value of `tokenizer.ggml.model` or `.pre` that is not supported.
+    Raises ValueError naming the key and the value that is not supported or cannot be.
     """
     ggml = _Metadata(metadata)
     backend = _byte_level_bpe(ggml) if ggml.kind == "gpt2" else _sentencepiece_bpe(ggml)

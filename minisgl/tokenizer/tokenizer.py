@@ -15,15 +15,12 @@ from minisgl.tokenizer.chat import render_chat
 class Tokenizer:
     """A model's tokenizer. hf: the same as a Hugging Face object, to be called as `hf(text).input_ids`.
 
-    eos_token_id, bos_token_id: None where the model has none. vocab_size: added tokens included.
-    special_ids: the ids that `decode` leaves out.
+    vocab_size: added tokens included. special_ids: the ids that `decode` leaves out.
     """
 
     def __init__(self, hf: PreTrainedTokenizerFast) -> None:
         self.hf = hf
         self.backend = hf.backend_tokenizer
-        self.eos_token_id: int | None = hf.eos_token_id
-        self.bos_token_id: int | None = hf.bos_token_id
         self.vocab_size: int = len(hf)
         added = self.backend.get_added_tokens_decoder()
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
@@ -51,10 +48,6 @@ class Tokenizer:
         """The text of these ids, its spaces as they are; ids outside the vocabulary have no text."""
         text: str = self.backend.decode([int(i) for i in token_ids], skip_special_tokens=skip_special_tokens)
         return text
-
-    def is_special(self, token_id: int) -> bool:
-        """Whether `decode` leaves this id out."""
-        return token_id in self.special_ids
 
     def _ids(self, text: str, add_special_tokens: bool) -> Int32Array:
         _refuse_lone_surrogate(text)

@@ -68,7 +68,7 @@ def test_smollm2_gives_the_ids_that_transformers_gives(smollm2, text, ids):
 
 @pytest.mark.slow
 def test_smollm2_has_its_special_tokens_and_chat_template(smollm2):
-    assert (smollm2.bos_token_id, smollm2.eos_token_id, smollm2.vocab_size) == (1, 2, 49_152)
+    assert (smollm2.hf.bos_token_id, smollm2.hf.eos_token_id, smollm2.vocab_size) == (1, 2, 49_152)
     assert smollm2.special_ids == frozenset(range(17))
     ids = smollm2.apply_chat_template([{"role": "user", "content": "Say hi"}]).tolist()
     assert ids[-11:] == [1, 4093, 198, 36218, 15876, 2, 198, 1, 520, 9531, 198]
@@ -178,3 +178,14 @@ def best_first(text, metadata):
 def test_sentencepiece_merges_follow_the_scores(tiny_spm, text):
     expected = best_first(text, sentencepiece_metadata()) if text else []
     assert words(tiny_spm, text)[1:] == expected
+
+
+@pytest.mark.parametrize("name", ["bos", "eos", "unknown"])
+@pytest.mark.parametrize("token_id", [-1, 265, 2**32 - 1])
+def test_a_special_id_outside_the_vocabulary_is_refused_by_key_and_value(name, token_id):
+    with pytest.raises(ValueError, match=rf"tokenizer\.ggml\.{name}_token_id={token_id} is outside the 265 tokens"):
+        build(byte_level_metadata(**{f"{name}_token_id": token_id}))
+
+
+def test_padding_outside_the_vocabulary_is_none():
+    assert build(byte_level_metadata(padding_token_id=2**32 - 1)).hf.pad_token is None

@@ -91,13 +91,13 @@ def test_a_stop_string_that_ends_after_min_tokens_counts_wherever_it_begins(tiny
 
 
 def test_special_tokens_are_shown_when_asked_for(tiny):
-    ids = [*ids_of(tiny, "hello"), tiny.eos_token_id]
+    ids = [*ids_of(tiny, "hello"), tiny.hf.eos_token_id]
     assert text_of(stream(tiny, ids)) == "hello"
     assert text_of(stream(tiny, ids, skip_special_tokens=False)) == "hello</s>"
 
 
 def test_a_hidden_special_token_counts_as_a_token(tiny):
-    assert stream(tiny, [tiny.eos_token_id, *ids_of(tiny, "ab")], stop=("a",))[-1].num_tokens == 2
+    assert stream(tiny, [tiny.hf.eos_token_id, *ids_of(tiny, "ab")], stop=("a",))[-1].num_tokens == 2
 
 
 @settings(max_examples=300, deadline=None)

@@ -24,7 +24,7 @@ def test_bos_comes_once_in_a_chat_whose_template_writes_it(bos_tokenizer, bos_re
 
 
 def test_a_special_token_typed_in_the_text_is_one_id(tiny):
-    assert tiny.encode("</s>hello").tolist()[0] == tiny.eos_token_id
+    assert tiny.encode("</s>hello").tolist()[0] == tiny.hf.eos_token_id
     assert len(tiny.encode("</s><note>")) == 2
 
 
@@ -49,7 +49,7 @@ def test_decode_leaves_special_tokens_out_unless_told(tiny):
 
 
 def test_only_control_tokens_are_special(tiny):
-    assert [i for i in range(tiny.vocab_size) if tiny.is_special(i)] == [0, 1]
+    assert tiny.special_ids == {0, 1}
 
 
 def test_ids_outside_the_vocabulary_have_no_text(tiny):
