@@ -39,7 +39,7 @@ class LLM:
 
     def __init__(self, model: str = "smollm2", **config: Any) -> None:
         self.config = LLMConfig.from_kwargs(model=str(model), **config)
-        path = resolve_model(self.config.engine.model)
+        path = resolve_model(self.config.engine.model, need_weights=self.config.engine.load_format != "dummy")
         self_ref = weakref.ref(self)  # the worker must not keep its LLM alive
 
         def forward(forward_input: ForwardInput) -> BatchOutput:

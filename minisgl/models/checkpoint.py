@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 
 from minisgl.models.gguf_checkpoint import GGUFCheckpoint
 from minisgl.models.hf_checkpoint import HFCheckpoint
+from minisgl.utils.model_files import find_gguf, names
 
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 
@@ -20,19 +21,12 @@ class Checkpoint(Protocol):
     path: Path
 
     @property
-    def kind(self) -> Literal["safetensors", "gguf"]: ...
-
-    @property
     def num_weights(self) -> int:
         """How many tensors `iter_weights` gives."""
         ...
 
     def hf_config(self) -> dict[str, Any]:
         """The content of config.json, or what it would be."""
-        ...
-
-    def generation_config(self) -> dict[str, Any]:
-        """The content of generation_config.json, {} if there is none."""
         ...
 
     def end_token_ids(self) -> frozenset[int]:
@@ -54,35 +48,21 @@ def open_checkpoint(path: Path, need_weights: bool = True) -> Checkpoint:
     says what was found where neither is, or when the weights are pickled, quantised, incomplete or cut off.
     """
     path = Path(path)
+    if gguf := find_gguf(path):
+        return GGUFCheckpoint(gguf)
     if path.is_file():
-        return _open_file(path)
+        raise ValueError(f"{path} is a file, but no .gguf file; name the folder of a model in safetensors")
     if not path.is_dir():
         raise ValueError(f"{path} is neither a folder nor a file")
-    gguf_files = sorted(path.glob("*.gguf"))
-    if any(path.glob("*.safetensors")) or not gguf_files:
-        return _open_folder(path, need_weights)
-    if len(gguf_files) > 1:
-        raise ValueError(f"{path} holds several GGUF files, name one: {_names(gguf_files)}")
-    return GGUFCheckpoint(gguf_files[0])
-
-
-def _open_file(path: Path) -> Checkpoint:
-    if path.suffix != ".gguf":
-        raise ValueError(f"{path} is a file, but no .gguf file; name the folder of a model in safetensors")
-    return GGUFCheckpoint(path)
+    return _open_folder(path, need_weights)
 
 
 def _open_folder(path: Path, need_weights: bool) -> Checkpoint:
     files = sorted(file for file in path.iterdir() if file.is_file())
     if not (path / "config.json").is_file():
-        raise ValueError(f"{path} holds no config.json and no .gguf file, but {_names(files)}")
+        raise ValueError(f"{path} holds no config.json and no .gguf file, but {names(files)}")
     if need_weights and not any(file.name.endswith((".safetensors", ".safetensors.index.json")) for file in files):
         pickled = [file for file in files if file.suffix in _PICKLED]
-        reason = f"only pickled ones, which are not read: {_names(pickled)}" if pickled else f"but {_names(files)}"
+        reason = f"only pickled ones, which are not read: {names(pickled)}" if pickled else f"but {names(files)}"
         raise ValueError(f"{path} holds no weights in safetensors, {reason}")
     return HFCheckpoint(path, need_weights)
-
-
-def _names(files: list[Path], limit: int = 10) -> str:
-    names = ", ".join(file.name for file in files[:limit]) or "nothing"
-    return names + f" and {len(files) - limit} more" * (len(files) > limit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -22,8 +22,6 @@ class GGUFCheckpoint:
     name, and for one part of a split file.
     """
 
-    kind: Literal["gguf"] = "gguf"
-
     def __init__(self, path: Path) -> None:
         self.path = path
         self.file = GGUFFile(path)
@@ -38,9 +36,6 @@ class GGUFCheckpoint:
 
     def hf_config(self) -> dict[str, Any]:
         return self._config
-
-    def generation_config(self) -> dict[str, Any]:
-        return {}
 
     def end_token_ids(self) -> frozenset[int]:
         keys = (f"tokenizer.ggml.{token}_token_id" for token in _END_TOKENS)

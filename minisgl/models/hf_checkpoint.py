@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -18,8 +18,6 @@ class HFCheckpoint:
 
     Raises ValueError for unreadable JSON, quantised weights, and whatever `SafetensorsFiles` finds.
     """
-
-    kind: Literal["safetensors"] = "safetensors"
 
     def __init__(self, path: Path, need_weights: bool = True) -> None:
         self.path = path
@@ -34,9 +32,6 @@ class HFCheckpoint:
     def hf_config(self) -> dict[str, Any]:
         return self._config
 
-    def generation_config(self) -> dict[str, Any]:
-        return self._json("generation_config.json")
-
     def end_token_ids(self) -> frozenset[int]:
         return self._end_token_ids
 
@@ -45,7 +40,7 @@ class HFCheckpoint:
 
     @cached_property
     def _end_token_ids(self) -> frozenset[int]:
-        ids = self._listed(self._config) | self._listed(self.generation_config())
+        ids = self._listed(self._config) | self._listed(self._json("generation_config.json"))
         tokenizer_config = self._json("tokenizer_config.json")
         token = tokenizer_config.get("eos_token")
         if isinstance(token, dict):

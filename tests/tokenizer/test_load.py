@@ -1,12 +1,14 @@
 from pathlib import Path
 
 import pytest
+from support.ggml_metadata import byte_level_metadata
+from support.gguf_variants import llama_variant
 
 from minisgl.tokenizer import load_tokenizer
 
 
 def test_a_folder_gives_its_tokenizer_with_ids_of_its_special_tokens(bos_tokenizer):
-    assert (bos_tokenizer.bos_token_id, bos_tokenizer.eos_token_id) == (1, 2)
+    assert (bos_tokenizer.hf.bos_token_id, bos_tokenizer.hf.eos_token_id) == (1, 2)
     assert bos_tokenizer.vocab_size == 321
 
 
@@ -18,6 +20,25 @@ def test_a_folder_without_tokenizer_json_is_refused_by_name(tmp_path: Path):
 def test_a_path_that_does_not_exist_is_refused(tmp_path: Path):
     with pytest.raises(ValueError, match=r"nowhere\.gguf"):
         load_tokenizer(tmp_path / "nowhere.gguf")
+
+
+def test_a_folder_with_one_gguf_file_gives_that_files_tokenizer(tmp_path: Path, tiny):
+    llama_variant(tmp_path / "tiny.gguf", metadata=byte_level_metadata())
+    assert load_tokenizer(tmp_path).encode("hello").tolist() == tiny.encode("hello").tolist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": "rwkv"}, r"tokenizer\.ggml\.model='rwkv'"),
+        ({"eos_token_id": 999}, r"tokenizer\.ggml\.eos_token_id=999 is outside"),
+        ({"token_type": [1, 1]}, "argument 2 is shorter"),
+    ],
+)
+def test_what_is_wrong_in_a_gguf_file_is_said_with_its_name(tmp_path: Path, changes, message):
+    llama_variant(tmp_path / "odd.gguf", metadata=byte_level_metadata(**changes))
+    with pytest.raises(ValueError, match=rf"odd\.gguf: .*{message}"):
+        load_tokenizer(tmp_path / "odd.gguf")
 
 
 def test_a_damaged_tokenizer_json_is_refused_by_its_folder(tmp_path: Path):

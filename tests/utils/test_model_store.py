@@ -179,8 +179,16 @@ def test_a_gguf_file_and_a_model_folder_are_taken_as_they_are(tmp_path: Path):
     assert resolve_model(str(tmp_path)) == tmp_path
 
 
+def test_a_folder_with_one_gguf_file_is_a_model_and_with_several_is_a_question(tmp_path: Path):
+    (tmp_path / "a.gguf").touch()
+    assert resolve_model(str(tmp_path)) == tmp_path
+    (tmp_path / "b.gguf").touch()
+    with pytest.raises(ValueError, match=r"several GGUF files, name one: a\.gguf, b\.gguf"):
+        resolve_model(str(tmp_path))
+
+
 def test_a_folder_or_file_that_is_no_model_is_refused_by_name(tmp_path: Path):
-    with pytest.raises(ValueError, match=r"holds no config\.json"):
+    with pytest.raises(ValueError, match=r"holds neither config\.json nor a \.gguf file"):
         resolve_model(str(tmp_path))
     (tmp_path / "a.bin").touch()
     with pytest.raises(ValueError, match=r"a\.bin is no \.gguf file"):
@@ -193,21 +201,37 @@ def test_a_name_that_means_nothing_is_answered_with_what_it_could_be(name: str):
         resolve_model(name)
 
 
-def test_a_hub_id_is_downloaded_without_other_formats_of_the_weights(monkeypatch: pytest.MonkeyPatch):
-    asked = {}
+REPOSITORY = (
+    *("config.json", "tokenizer.json", "model-1-of-2.safetensors", "model-2-of-2.safetensors", "pytorch_model.bin"),
+    *("consolidated.safetensors", "consolidated.00.pth", "original/params.json", "original/consolidated.00.pth"),
+)
 
-    def snapshot_download(repo_id: str, allow_patterns: list[str]) -> str:
-        asked[repo_id] = allow_patterns
-        return "/hub/snapshot"
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files of REPOSITORY that were downloaded."""
+    downloaded: list[str] = []
+
+    def snapshot_download(repo_id: str, **patterns: list[str]) -> str:
+        downloaded.extend(huggingface_hub.utils.filter_repo_objects(REPOSITORY, **patterns))
+        return f"/hub/{repo_id}"
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    assert resolve_model("org/some-model_1.5") == Path("/hub/snapshot")
-    assert "*.safetensors" in asked["org/some-model_1.5"]
-    assert "*.bin" not in asked["org/some-model_1.5"]
+    return downloaded
+
+
+def test_a_hub_id_is_downloaded_with_its_weights_once(hub: list[str]):
+    assert resolve_model("org/some-model_1.5") == Path("/hub/org/some-model_1.5")
+    assert hub == ["config.json", "tokenizer.json", "model-1-of-2.safetensors", "model-2-of-2.safetensors"]
+
+
+def test_a_hub_id_whose_weights_are_not_needed_is_downloaded_without_them(hub: list[str]):
+    resolve_model("org/model", need_weights=False)
+    assert hub == ["config.json", "tokenizer.json"]
 
 
 def test_a_failing_hub_is_one_clear_error(monkeypatch: pytest.MonkeyPatch):
-    def snapshot_download(repo_id: str, allow_patterns: list[str]) -> str:
+    def snapshot_download(repo_id: str, **patterns: list[str]) -> str:
         raise OSError("no route\nlong tail of details")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
