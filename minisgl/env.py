@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 _BOOLS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_KERNELS = ("auto", "torch")
 
 
 @dataclass
@@ -38,6 +39,12 @@ def _log_level(text: str) -> str:
     if text.upper() not in _LOG_LEVELS:
         raise ValueError(text)
     return text.upper()
+
+
+def _kernels(text: str) -> str:
+    if text.lower() not in _KERNELS:
+        raise ValueError(text)
+    return text.lower()
 
 
 def _read(environ: Mapping[str, str], name: str, parse: Callable[[str], T], default: T, help: str) -> Var[T]:
@@ -74,6 +81,9 @@ class Env:
         )
         self.LOG_LEVEL = _read(
             env, "MINISGL_LOG_LEVEL", _log_level, "WARNING", "least severe message that the command line shows"
+        )
+        self.KERNELS = _read(
+            env, "MINISGL_KERNELS", _kernels, "auto", "auto: C++ kernels where they can be built; torch: never"
         )
 
 

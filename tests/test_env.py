@@ -19,7 +19,12 @@ def test_switches_take_the_usual_words(text: str, value: bool):
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("MINISGL_CHECK_INTEGRITY", "maybe"), ("MINISGL_CACHE_DIR", ""), ("MINISGL_LOG_LEVEL", "LOUD")],
+    [
+        ("MINISGL_CHECK_INTEGRITY", "maybe"),
+        ("MINISGL_CACHE_DIR", ""),
+        ("MINISGL_LOG_LEVEL", "LOUD"),
+        ("MINISGL_KERNELS", "c"),
+    ],
 )
 def test_a_bad_value_is_named_with_its_variable(name: str, text: str):
     with pytest.raises(ValueError, match=f"{name}={text!r}"):

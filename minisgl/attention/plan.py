@@ -6,7 +6,7 @@ Every token's context is read in up to three disjoint parts, joined by log-sum-e
     |  pages that other rows   |  the rest of what  |  the tokens of this  |
     |  of the batch read too   |  was computed      |  batch, causally     |
         PrefixPart, once a group     PrefixPart            ExtendPart
-                               |----------------- DecodePart -------------|   a row with one new token
+                               |------- PagedPart or DecodePart ----------|   a row with one new token
 
 Shape letters: T tokens in the batch, B its rows, P pages a row.
 """
@@ -50,8 +50,20 @@ class ExtendPart:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class PagedPart:
+    """All requests with one new token, where a kernel reads the pool by slot.
+
+    slots: int32, those of every request one after the other; indptr: [B + 1] int32, where each one's begin.
+    """
+
+    tokens: Index
+    slots: torch.Tensor
+    indptr: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class DecodePart:
-    """Requests with one new token. slots: [B * padded length] of the pool, row by row.
+    """Some requests with one new token, where no kernel does. slots: [B * padded length] of the pool, row by row.
 
     mask: float32 [B, 1, 1, padded length], -inf on padding (which repeats the row's last slot, for an unwritten slot
     may hold NaN); None where nothing is padded.
@@ -69,20 +81,35 @@ class TorchAttnMetadata:
     out_loc: torch.Tensor
     prefixes: tuple[PrefixPart, ...]
     extends: tuple[ExtendPart, ...]
+    paged: PagedPart | None
     decodes: tuple[DecodePart, ...]
     num_gathered: int
 
+    @property
+    def is_all_paged(self) -> bool:
+        return self.paged is not None and not self.prefixes and not self.extends
+
 
 class BatchPlanner:
-    """Plans one batch. table [B, P]: the page-table rows of `reqs`. bytes_per_key: of one slot's keys in one layer."""
+    """Plans one batch. table [B, P]: the page-table rows of `reqs`. bytes_per_key: of one slot's keys in one layer.
+
+    paged: whether decodes are read by slot; if not, they are made into rectangles.
+    """
 
     def __init__(
-        self, reqs: Sequence[Req], table: IntArray, page_size: int, bytes_per_key: int, device: torch.device
+        self,
+        reqs: Sequence[Req],
+        table: IntArray,
+        page_size: int,
+        bytes_per_key: int,
+        device: torch.device,
+        paged: bool,
     ) -> None:
         self._table = table
         self._page_size = page_size
         self._bytes_per_key = bytes_per_key
         self._device = device
+        self._paged = paged
         self._cached = np.array([req.cached_len for req in reqs])
         self._extend = np.array([req.extend_len for req in reqs])
         self._first_token = np.cumsum(self._extend) - self._extend
@@ -93,11 +120,12 @@ class BatchPlanner:
         for rows, num_pages in shared:
             start[rows] = num_pages * self._page_size
         prefixes = (*self._shared_parts(shared), *self._private_parts(start))
-        decodes = tuple(self._decode_parts(start))
+        decodes = () if self._paged else tuple(self._decode_parts(start))
         return TorchAttnMetadata(
             out_loc=torch.from_numpy(self._out_loc()).to(self._device),
             prefixes=prefixes,
             extends=tuple(self._extend_parts()),
+            paged=self._paged_part(start) if self._paged else None,
             decodes=decodes,
             num_gathered=_most_gathered((*prefixes, *decodes)),
         )
@@ -135,6 +163,23 @@ class BatchPlanner:
         for extend_len in np.unique(self._extend[self._extend > 1]):
             rows = np.flatnonzero(self._extend == extend_len)
             yield ExtendPart(self._index(self._tokens(rows)), len(rows))
+
+    def _paged_part(self, start: IntArray) -> PagedPart | None:
+        """Rows with one new token, from `start` [B] on, which is the beginning of a page."""
+        rows = np.flatnonzero(self._extend == 1)
+        if len(rows) == 0:
+            return None
+        slots = [self._run_of_slots(int(row), int(start[row])) for row in rows]
+        indptr = np.cumsum([0, *map(len, slots)], dtype=np.int32)
+        tokens = self._index(self._first_token[rows])
+        return PagedPart(tokens, torch.from_numpy(np.concatenate(slots)), torch.from_numpy(indptr))
+
+    def _run_of_slots(self, row: int, start: int) -> IntArray:
+        """[start, cached_len] of one row, int32; quicker than `_slots` for many positions."""
+        last, size = int(self._cached[row]), self._page_size
+        pages = self._table[row, start // size : last // size + 1]
+        slots = pages if size == 1 else (pages[:, None] * size + np.arange(size, dtype=pages.dtype)).ravel()
+        return slots[: last + 1 - start]
 
     def _decode_parts(self, start: IntArray) -> Iterator[DecodePart]:
         """Rows with one new token, from `start` [B] on: long runs of slots in place, the others in buckets."""

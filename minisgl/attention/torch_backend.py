@@ -10,8 +10,9 @@ import torch
 
 from minisgl.attention.base import BaseAttnBackend
 from minisgl.attention.index import Index, IntArray, put, take
-from minisgl.attention.plan import BatchPlanner, DecodePart, ExtendPart, PrefixPart, TorchAttnMetadata
+from minisgl.attention.plan import BatchPlanner, DecodePart, ExtendPart, PagedPart, PrefixPart, TorchAttnMetadata
 from minisgl.core import Batch, KVPool
+from minisgl.kernel import decode_attention, has_cpp
 from minisgl.kernel.torch_ops import attention, merge_states
 from minisgl.utils.math import div_ceil
 
@@ -45,11 +46,18 @@ class TorchAttnBackend(BaseAttnBackend):
         self._page_size = page_size
         self._head_shape = (num_kv_heads, num_qo_heads // num_kv_heads, head_dim)
         self._bytes_per_key = num_kv_heads * head_dim * kv_pool.k_cache(0).element_size()
+        self._paged = has_cpp(kv_pool.k_cache(0))
         self._scratch = self._new_scratch(0)
 
     def plan(self, batch: Batch) -> TorchAttnMetadata:
-        device = self._page_table.device
-        meta = BatchPlanner(batch.reqs, self._table_of(batch), self._page_size, self._bytes_per_key, device).plan()
+        meta = BatchPlanner(
+            batch.reqs,
+            self._table_of(batch),
+            self._page_size,
+            self._bytes_per_key,
+            device=self._page_table.device,
+            paged=self._paged,
+        ).plan()
         if meta.num_gathered > len(self._scratch[0]):
             self._scratch = self._new_scratch(meta.num_gathered)
         return meta
@@ -59,11 +67,15 @@ class TorchAttnBackend(BaseAttnBackend):
     ) -> torch.Tensor:
         """See the base class. Parts are joined in float32; each part's own result has q's dtype."""
         self._kv_pool.store_kv(k, v, meta.out_loc, layer_id)
+        if meta.paged is not None and meta.is_all_paged:
+            return self._attend_slots(q, layer_id, meta.paged)[0].view(len(q), -1)
         q = q.view(len(q), *self._head_shape)
         out = q.new_empty(q.shape, dtype=torch.float32 if meta.prefixes else q.dtype)
         lse = q.new_empty(q.shape[:-1], dtype=torch.float32)
         for extend in meta.extends:
             _put_state(out, lse, extend.tokens, _attend_new_tokens(q, k, v, extend))
+        if meta.paged is not None:
+            _put_state(out, lse, meta.paged.tokens, self._attend_paged(q, layer_id, meta.paged))
         for decode in meta.decodes:
             _put_state(out, lse, decode.tokens, self._attend_own(q, layer_id, decode))
         for prefix in meta.prefixes:
@@ -87,6 +99,16 @@ class TorchAttnBackend(BaseAttnBackend):
         """Keys and values [N, Hkv, D] in `slots`: views of the pool, or copies that live until the next call."""
         keys, values = self._kv_pool.k_cache(layer_id), self._kv_pool.v_cache(layer_id)
         return take(keys, slots, self._scratch[0]), take(values, slots, self._scratch[1])
+
+    def _attend_paged(self, q: torch.Tensor, layer_id: int, part: PagedPart) -> State:
+        queries = take(q, part.tokens)
+        o, lse = self._attend_slots(queries.flatten(1, 2), layer_id, part)
+        return o.view(queries.shape), lse.view(queries.shape[:-1])
+
+    def _attend_slots(self, q: torch.Tensor, layer_id: int, part: PagedPart) -> State:
+        """One query a request, q [B, Hq, D], to its own keys, read where they lie. o is shaped as q."""
+        keys, values = self._kv_pool.k_cache(layer_id), self._kv_pool.v_cache(layer_id)
+        return decode_attention(q, keys, values, part.slots, part.indptr)
 
     def _attend_own(self, q: torch.Tensor, layer_id: int, part: DecodePart) -> State:
         """One query a request to its own keys; the group's heads are the kernel's query rows, so keys are read once."""

@@ -5,7 +5,10 @@ Shape letters: B batch, H heads, Q queries, N keys, D head dim, T tokens.
 
 from __future__ import annotations
 
+import itertools
+
 import torch
+import torch.nn.functional as F
 
 # Queries that `attention_by_matmul` takes at a time: bounds its float32 scores to QUERY_BLOCK * N a head.
 QUERY_BLOCK = 1024
@@ -18,12 +21,59 @@ def fast_compare_key(x: torch.Tensor, y: torch.Tensor) -> int:
     return int(differs[0, 0]) if len(differs) > 0 else n
 
 
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """x / rms(x) * weight over the last dim, computed in float32 and rounded to x's dtype once, at the end.
+
+    x [T, N] or [T, H, N], any strides with a dense last dim; weight [N] of x's dtype. Source: arXiv:1910.07467.
+    """
+    return F.rms_norm(x, weight.shape, weight, eps)
+
+
+def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    """rms_norm(residual + x), where the sum, rounded to the dtype, is left in `residual`. x, residual [T, N]."""
+    return rms_norm(residual.add_(x), weight, eps)
+
+
+def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    """silu(gate) * up for gate_up = [gate | up], [T, 2 * N] -> [T, N]. Source: SwiGLU, arXiv:2002.05202."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.silu(gate).mul_(up)
+
+
+def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+    """Turn every head of x [T, H, D] by its token's angle; a new tensor. x: any strides with a dense last dim.
+
+    Element i turns with element i + D/2: (a, b) -> (a cos - b sin, b cos + a sin), which is
+    x * cos + (b, a) * (-sin, sin); rolling by D/2 swaps a and b. cos, sin: [T, 1, D], the first half of sin negated.
+    """
+    swapped = x.roll(x.shape[-1] // 2, dims=-1)
+    return swapped.mul_(sin).addcmul_(x, cos)
+
+
 def store_cache(
     k_cache: torch.Tensor, v_cache: torch.Tensor, indices: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 ) -> None:
     """Write k, v [T, H, D] to slots `indices` [T] of k_cache, v_cache [slots, H, D], in place."""
     k_cache.index_copy_(0, indices.long(), k)
     v_cache.index_copy_(0, indices.long(), v)
+
+
+def decode_attention(
+    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slots: torch.Tensor, indptr: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention of one query a row to the keys and values in that row's slots of the pool, with its log-sum-exp.
+
+    q [B, Hq, D], rows any stride apart; k_cache, v_cache [slots, Hkv, D] of q's dtype. slots int32: row b reads
+    [indptr[b], indptr[b + 1]) of it, at least one; indptr [B + 1] int32. Scale is 1 / sqrt(D).
+    Returns o [B, Hq, D] of q's dtype and lse [B, Hq] float32.
+    """
+    num_kv_heads, head_dim = k_cache.shape[1:]
+    states = []
+    for row, (begin, end) in enumerate(itertools.pairwise(indptr.tolist())):
+        keys, values = (x[slots[begin:end].long()].transpose(0, 1)[None] for x in (k_cache, v_cache))
+        states.append(attention_by_matmul(q[row].view(1, num_kv_heads, -1, head_dim), keys, values))
+    o, lse = (torch.cat(parts) for parts in zip(*states, strict=True))
+    return o.flatten(1, 2), lse.flatten(1, 2)
 
 
 def attention(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import torch
 
-from minisgl.kernel.torch_ops import store_cache
+from minisgl.kernel import store_cache
 
 
 class MHAKVCache:

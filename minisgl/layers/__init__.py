@@ -1,12 +1,11 @@
 """Building blocks of the models: each knows which part of which checkpoint tensor it holds."""
 
-from minisgl.layers.activation import silu_and_mul
 from minisgl.layers.attention import AttentionLayer
 from minisgl.layers.base import Layer, Placement, Slot
 from minisgl.layers.embedding import LMHead, VocabParallelEmbedding
 from minisgl.layers.linear import ColumnParallelLinear, RowParallelLinear
 from minisgl.layers.norm import RMSNorm
-from minisgl.layers.rotary import RotaryEmbedding, Rotation, apply_rotary
+from minisgl.layers.rotary import RotaryEmbedding, Rotation
 
 __all__ = [
     "AttentionLayer",
@@ -20,6 +19,4 @@ __all__ = [
     "RowParallelLinear",
     "Slot",
     "VocabParallelEmbedding",
-    "apply_rotary",
-    "silu_and_mul",
 ]

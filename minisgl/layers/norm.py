@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 
+from minisgl.kernel import add_rms_norm, rms_norm
 from minisgl.layers.base import Layer, Placement, Slot
 
 
 class RMSNorm(Layer):
-    """y = x / rms(x) * weight over the last dim, computed in float32 and rounded to x's dtype once, at the end."""
+    """y = x / rms(x) * weight over the last dim, see `minisgl.kernel.torch_ops.rms_norm`."""
 
     def __init__(self, size: int, eps: float, place: Placement) -> None:
         super().__init__()
@@ -20,9 +20,10 @@ class RMSNorm(Layer):
         return {"weight": Slot(self.shape, self.weight)}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return F.rms_norm(x, self.shape, self.weight, self.eps)
+        return rms_norm(x, self.weight, self.eps)
 
     def add_and_norm(self, x: torch.Tensor, residual: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """(norm(residual + x), residual + x). The sum is written into `residual`; None starts a new one from x."""
-        residual = x if residual is None else residual.add_(x)
-        return self.forward(residual), residual
+        if residual is None:
+            return rms_norm(x, self.weight, self.eps), x
+        return add_rms_norm(x, residual, self.weight, self.eps), residual

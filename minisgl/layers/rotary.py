@@ -10,14 +10,19 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from minisgl.kernel import apply_rotary
 from minisgl.layers.base import Placement
 
 
 class Rotation(NamedTuple):
-    """cos, sin: [T, 1, D] in the model's dtype; the first half of sin is negated, see `apply_rotary`."""
+    """cos, sin: [T, 1, D] in the model's dtype; the first half of sin is negated, as `apply_rotary` wants it."""
 
     cos: torch.Tensor
     sin: torch.Tensor
+
+    def apply(self, x: torch.Tensor) -> torch.Tensor:
+        """Turn every head of x [T, heads, D] by its token's rotation; a new tensor."""
+        return apply_rotary(x, self.cos, self.sin)
 
 
 class RotaryEmbedding(nn.Module):
@@ -40,12 +45,3 @@ class RotaryEmbedding(nn.Module):
         angles = positions.float()[:, None, None] * self.inv_freq
         cos, sin = angles.cos(), angles.sin()
         return Rotation(torch.cat((cos, cos), -1).to(self.dtype), torch.cat((-sin, sin), -1).to(self.dtype))
-
-
-def apply_rotary(x: torch.Tensor, rotation: Rotation) -> torch.Tensor:
-    """Turn every head of x [T, heads, D] by its token's rotation; a new tensor.
-
-    (a, b) -> (a cos - b sin, b cos + a sin) is x * cos + (b, a) * (-sin, sin), and rolling by D/2 swaps a and b.
-    """
-    swapped = x.roll(x.shape[-1] // 2, dims=-1)
-    return swapped.mul_(rotation.sin).addcmul_(x, rotation.cos)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from minisgl.core import Context
+from minisgl.kernel import silu_and_mul
 from minisgl.layers import (
     AttentionLayer,
     ColumnParallelLinear,
@@ -20,8 +21,6 @@ from minisgl.layers import (
     Rotation,
     RowParallelLinear,
     VocabParallelEmbedding,
-    apply_rotary,
-    silu_and_mul,
 )
 from minisgl.models.base import BaseCausalLM
 from minisgl.models.config import ModelConfig
@@ -45,7 +44,7 @@ class LlamaAttention(nn.Module):
     def forward(self, x: torch.Tensor, rotation: Rotation, ctx: Context) -> torch.Tensor:
         qkv = self.qkv_proj(x).view(len(x), -1, self.head_dim)
         qk, v = qkv.split_with_sizes([self.num_qo_heads + self.num_kv_heads, self.num_kv_heads], dim=1)
-        q, k = apply_rotary(qk, rotation).split_with_sizes([self.num_qo_heads, self.num_kv_heads], dim=1)
+        q, k = rotation.apply(qk).split_with_sizes([self.num_qo_heads, self.num_kv_heads], dim=1)
         out: torch.Tensor = self.o_proj(self.attn(q, k, v, ctx))
         return out
 

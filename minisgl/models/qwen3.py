@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from minisgl.core import Context
+from minisgl.kernel import silu_and_mul
 from minisgl.layers import (
     AttentionLayer,
     ColumnParallelLinear,
@@ -20,8 +21,6 @@ from minisgl.layers import (
     Rotation,
     RowParallelLinear,
     VocabParallelEmbedding,
-    apply_rotary,
-    silu_and_mul,
 )
 from minisgl.models.base import BaseCausalLM
 from minisgl.models.config import ModelConfig
@@ -47,8 +46,8 @@ class Qwen3Attention(nn.Module):
     def forward(self, x: torch.Tensor, rotation: Rotation, ctx: Context) -> torch.Tensor:
         qkv = self.qkv_proj(x).view(len(x), -1, self.head_dim)
         q, k, v = qkv.split_with_sizes([self.num_qo_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
-        q = apply_rotary(self.q_norm(q), rotation)
-        k = apply_rotary(self.k_norm(k), rotation)
+        q = rotation.apply(self.q_norm(q))
+        k = rotation.apply(self.k_norm(k))
         out: torch.Tensor = self.o_proj(self.attn(q, k, v, ctx))
         return out
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.attention import AttentionCase, Row, Shape, assert_close
 
-from minisgl.attention import create_attention_backend
+from minisgl.attention import create_attention_backend, torch_backend
 from minisgl.kvcache.pool import MHAKVCache
 
 BATCHES = {
@@ -69,6 +69,21 @@ def test_every_head_dim_in_bfloat16(head_dim: int):
     assert_close(case.run(), case.expected(), torch.bfloat16)
 
 
+@pytest.fixture
+def without_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decodes as on a machine without a compiler."""
+    monkeypatch.setattr(torch_backend, "has_cpp", lambda x: False)
+
+
+@pytest.mark.usefixtures("without_cpp")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("name", BATCHES)
+def test_every_kind_of_batch_is_as_by_the_book_without_cpp(name: str, dtype: torch.dtype):
+    case = AttentionCase(BATCHES[name], Shape(dtype=dtype), scattered=True)
+    assert_close(case.run(), case.expected(), dtype)
+
+
+@pytest.mark.usefixtures("without_cpp")
 def test_long_rows_of_wide_heads_are_read_in_place():
     shape = Shape(page_size=16, num_kv_heads=8, group=1, head_dim=128)
     case = AttentionCase([Row(150, 1), Row(20, 1), Row(200, 1), Row(30, 1)], shape)
@@ -77,6 +92,7 @@ def test_long_rows_of_wide_heads_are_read_in_place():
     assert_close(case.run(), case.expected(), torch.float32)
 
 
+@pytest.mark.usefixtures("without_cpp")
 def test_a_single_stream_in_order_copies_nothing():
     case = AttentionCase([Row(70, 1)], Shape())
     meta = case.backend().plan(case.batch())
@@ -86,9 +102,11 @@ def test_a_single_stream_in_order_copies_nothing():
 
 def test_a_shared_prefix_is_read_once():
     rows = [Row(260, 1, shared=256)] * 8
-    meta = AttentionCase(rows, Shape()).backend().plan(AttentionCase(rows, Shape()).batch())
+    case = AttentionCase(rows, Shape())
+    meta = case.backend().plan(case.batch())
     assert [part.slots for part in meta.prefixes] == [slice(4, 260)]
-    assert sum(len(part.slots) for part in meta.decodes) == 8 * 5
+    own = meta.decodes if meta.paged is None else [meta.paged]
+    assert sum(len(part.slots) for part in own) == 8 * 5
 
 
 def test_new_keys_and_values_are_stored_in_their_layer_only():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from minisgl.kernel import torch_ops
 from minisgl.kernel.torch_ops import attention, attention_by_matmul, fast_compare_key, merge_states, store_cache
@@ -33,6 +34,15 @@ def test_store_cache_writes_the_named_slots_only(index_dtype: torch.dtype):
     assert torch.equal(v_cache[[4, 1]], v)
     assert not k_cache[[0, 2, 3]].any()
     assert not v_cache[[0, 2, 3]].any()
+
+
+def test_silu_and_mul_gates_the_second_half_by_the_first_and_leaves_both_as_they_were():
+    gate_up = torch.randn(3, 10, generator=torch.Generator().manual_seed(0))
+    before = gate_up.clone()
+    out = torch_ops.silu_and_mul(gate_up)
+    assert out.is_contiguous()
+    torch.testing.assert_close(out, F.silu(before[:, :5]) * before[:, 5:])
+    assert torch.equal(gate_up, before)
 
 
 def qkv(num_queries: int, num_keys: int, dtype: torch.dtype, head_dim: int = 24) -> list[torch.Tensor]:

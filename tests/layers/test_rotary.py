@@ -7,7 +7,7 @@ import torch
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
 
-from minisgl.layers import Placement, RotaryEmbedding, apply_rotary
+from minisgl.layers import Placement, RotaryEmbedding
 from minisgl.models import RopeConfig
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -26,7 +26,7 @@ def test_heads_turn_as_in_transformers(head_dim: int, dtype: torch.dtype, tolera
     cos, sin = LlamaRotaryEmbedding(config)(x, positions[None])
     expected, _ = apply_rotary_pos_emb(x.transpose(0, 1)[None], x.transpose(0, 1)[None], cos, sin)
 
-    turned = apply_rotary(x, rotary(head_dim, dtype)(positions.int()))
+    turned = rotary(head_dim, dtype)(positions.int()).apply(x)
 
     torch.testing.assert_close(turned, expected[0].transpose(0, 1), atol=tolerance, rtol=0)
 
@@ -34,7 +34,7 @@ def test_heads_turn_as_in_transformers(head_dim: int, dtype: torch.dtype, tolera
 def test_the_input_is_left_as_it_was():
     x = torch.randn(4, 2, 8, generator=GENERATOR)
     before = x.clone()
-    apply_rotary(x, rotary(8)(torch.arange(4)))
+    rotary(8)(torch.arange(4)).apply(x)
     assert torch.equal(x, before)
 
 

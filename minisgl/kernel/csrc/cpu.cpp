@@ -1,0 +1,36 @@
+// The C interface: every kernel for float32 and for bfloat16. Called through ctypes, so no Python or torch headers.
+
+#include "decode_attention.h"
+#include "elementwise.h"
+
+#define KERNELS(T, SUFFIX)                                                                                             \
+    void rms_norm_##SUFFIX(const T* x, int64_t tokens, int64_t heads, int64_t n, int64_t token_stride,                 \
+                           int64_t head_stride, const T* weight, float eps, T* out, int threads) {                     \
+        rms_norm(x, tokens, heads, n, token_stride, head_stride, weight, eps, out, threads);                           \
+    }                                                                                                                  \
+    void add_rms_norm_##SUFFIX(const T* x, T* residual, int64_t tokens, int64_t n, const T* weight, float eps, T* out, \
+                               int threads) {                                                                          \
+        add_rms_norm(x, residual, tokens, n, weight, eps, out, threads);                                               \
+    }                                                                                                                  \
+    void silu_and_mul_##SUFFIX(const T* gate_up, int64_t tokens, int64_t n, T* out, int threads) {                     \
+        silu_and_mul(gate_up, tokens, n, out, threads);                                                                \
+    }                                                                                                                  \
+    void apply_rotary_##SUFFIX(const T* x, int64_t tokens, int64_t heads, int64_t dim, int64_t token_stride,           \
+                               int64_t head_stride, const T* cos, const T* sin, T* out, int threads) {                 \
+        apply_rotary(x, tokens, heads, dim, token_stride, head_stride, cos, sin, out, threads);                        \
+    }                                                                                                                  \
+    void store_cache_##SUFFIX(T* k_cache, T* v_cache, const int64_t* slots, int64_t tokens, int64_t n, const T* k,     \
+                              const T* v, int64_t k_stride, int64_t v_stride, int threads) {                           \
+        store_cache(k_cache, v_cache, slots, tokens, n, k, v, k_stride, v_stride, threads);                            \
+    }                                                                                                                  \
+    void decode_attention_##SUFFIX(const T* q, int64_t q_stride, const T* k_cache, const T* v_cache,                   \
+                                   const int32_t* slots, const int32_t* indptr, int64_t rows, int64_t qo_heads,        \
+                                   int64_t kv_heads, int64_t dim, T* o, float* lse, int threads) {                     \
+        decode_attention<T>({q, q_stride, k_cache, v_cache, slots, indptr, rows, qo_heads, kv_heads, dim, o, lse},     \
+                            threads);                                                                                  \
+    }
+
+extern "C" {
+KERNELS(float, float32)
+KERNELS(bfloat16, bfloat16)
+}

@@ -1,0 +1,186 @@
+// Attention of one query a row to the row's keys and values where they lie in the pool, slot by slot.
+//
+// A row's context is cut into chunks of CHUNK tokens, counted from its own first. Each is attended to by itself, on
+// whichever thread is free, and the results are merged in order: what a row gets depends neither on the rows beside
+// it nor on the number of threads. Source of the split: Flash-Decoding, pytorch.org/blog/flash-decoding.
+//
+// Shape letters: B rows, Hq query heads, Hkv KV heads, G = Hq / Hkv query heads that share one, D head dim.
+
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "dot.h"
+#include "parallel.h"
+#include "vector.h"
+
+constexpr int64_t CHUNK = 128;                 // tokens; a multiple of LANES
+constexpr int64_t PREFETCH = 6;                // tokens ahead: slots lie anywhere, the processor cannot guess the next
+constexpr int WIDE = LANES == 16 ? 4 : 2;      // vectors of a value at once, so that all sums stay in registers
+
+template <class T>
+struct Decode {
+    const T* q;  // [B, Hq, D], rows q_stride elements apart
+    int64_t q_stride;
+    const T *k_cache, *v_cache;  // [slots, Hkv, D]
+    const int32_t* slots;        // of row b: [indptr[b], indptr[b + 1]), at least one
+    const int32_t* indptr;
+    int64_t rows, qo_heads, kv_heads, dim;
+    T* o;        // [B, Hq, D]
+    float* lse;  // [B, Hq]
+
+    int64_t group() const { return qo_heads / kv_heads; }
+    int64_t slot_size() const { return kv_heads * dim; }
+    // o [Hq, D] not divided by the sum of weights yet, then the greatest score [Hq] and the sum of weights [Hq].
+    int64_t partial_size() const { return qo_heads * (dim + 2); }
+};
+
+// `count` slots of one row.
+struct Chunk {
+    int64_t row;
+    const int32_t* slots;
+    int64_t count;
+};
+
+template <class T>
+inline void prefetch_slot(const Decode<T>& args, const T* cache, int32_t slot) {
+    const char* from = reinterpret_cast<const char*>(cache + slot * args.slot_size());
+    for (int64_t i = 0; i < args.slot_size() * int64_t{sizeof(T)}; i += 64) __builtin_prefetch(from + i);
+}
+
+// scores [NQ, CHUNK]: the products of `queries` with the chunk's keys of one KV head; -inf up to a whole vector.
+// fetch: bring the slots' keys and values of all heads into the cache on the way.
+template <int NQ, class T>
+inline void score_keys(const Decode<T>& args, const Chunk& chunk, int64_t head, const Queries<T>& queries, bool fetch,
+                       float* scores) {
+    for (int64_t first = 0; first < chunk.count; first += LANES) {
+        const int64_t count = std::min<int64_t>(LANES, chunk.count - first);
+        Vec products[NQ][LANES] = {};
+        for (int64_t t = 0; t < count; t++) {
+            const int32_t* slot = chunk.slots + first + t;
+            if (fetch) {
+                if (first + t + PREFETCH < chunk.count) prefetch_slot(args, args.k_cache, slot[PREFETCH]);
+                prefetch_slot(args, args.v_cache, *slot);
+            }
+            Vec sums[NQ] = {};
+            queries.template multiply<NQ>(args.k_cache + *slot * args.slot_size() + head * args.dim, sums);
+            for (int j = 0; j < NQ; j++) products[j][t] = sums[j];
+        }
+        for (int j = 0; j < NQ; j++) store(scores + j * CHUNK + first, sum_each(products[j]));
+        for (int j = 0; j < NQ; j++)
+            for (int64_t t = count; t < LANES; t++) scores[j * CHUNK + first + t] = -std::numeric_limits<float>::infinity();
+    }
+}
+
+// Scores [count, up to a whole vector] become weights exp(scale * (score - greatest)).
+inline void weigh(float* scores, int64_t count, float scale, float* greatest, float* total) {
+    Vec most = load(scores);
+    for (int64_t t = LANES; t < count; t += LANES) most = max(most, load(scores + t));
+    const float top = max(most);
+    Vec sums = {};
+    for (int64_t t = 0; t < count; t += LANES) {
+        const Vec weights = exp((load(scores + t) - top) * scale);
+        store(scores + t, weights);
+        sums += weights;
+    }
+    *greatest = top * scale;
+    *total = sum(sums);
+}
+
+// o [NQ, D]: elements [begin, begin + NV * LANES) of the values' weighted sum. `values` points at them in slot 0.
+template <int NQ, int NV, class T>
+inline void add_values(const Decode<T>& args, const Chunk& chunk, const T* values, const float* weights, int64_t left,
+                       float* o) {
+    Vec sums[NQ][NV] = {};
+    for (int64_t t = 0; t < chunk.count; t++) {
+        const T* value = values + chunk.slots[t] * args.slot_size();
+        for (int i = 0; i < NV; i++) {
+            const Vec v = NV == 1 ? load(value, left) : load(value + i * LANES);
+            for (int j = 0; j < NQ; j++) sums[j][i] += v * weights[j * CHUNK + t];
+        }
+    }
+    for (int j = 0; j < NQ; j++)
+        for (int i = 0; i < NV; i++) store(o + j * args.dim + i * LANES, sums[j][i], left - i * LANES);
+}
+
+// Query heads [first, first + NQ), which share a KV head, to one chunk.
+template <int NQ, class T>
+void attend_heads(const Decode<T>& args, const Chunk& chunk, int64_t first, Queries<T>& queries, float* partial) {
+    alignas(64) float scores[NQ * CHUNK];
+    const int64_t head = first / args.group(), dim = args.dim;
+    queries.read(args.q + chunk.row * args.q_stride + first * dim, NQ);
+    score_keys<NQ>(args, chunk, head, queries, first == 0, scores);
+    float* greatest = partial + args.qo_heads * dim + first;
+    for (int j = 0; j < NQ; j++) {
+        const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
+        weigh(scores + j * CHUNK, chunk.count, scale, greatest + j, greatest + args.qo_heads + j);
+    }
+    const T* values = args.v_cache + head * dim;
+    float* o = partial + first * dim;
+    int64_t d = 0;
+    for (; d + WIDE * LANES <= dim; d += WIDE * LANES) add_values<NQ, WIDE>(args, chunk, values + d, scores, dim - d, o + d);
+    for (; d < dim; d += LANES) add_values<NQ, 1>(args, chunk, values + d, scores, dim - d, o + d);
+}
+
+// All heads to one chunk, up to four that share a KV head at a time: keys and values are read once for them.
+template <class T>
+void attend_chunk(const Decode<T>& args, const Chunk& chunk, float* partial) {
+    Queries<T> queries(args.dim);
+    for (int64_t first = 0; first < args.qo_heads;) {
+        const int64_t count = std::min<int64_t>(Queries<T>::MAX, args.group() - first % args.group());
+        switch (count) {
+            case 1: attend_heads<1>(args, chunk, first, queries, partial); break;
+            case 2: attend_heads<2>(args, chunk, first, queries, partial); break;
+            case 3: attend_heads<3>(args, chunk, first, queries, partial); break;
+            default: attend_heads<4>(args, chunk, first, queries, partial);
+        }
+        first += count;
+    }
+}
+
+// One head's o [D] and lse from the `count` partial results of its row, in order. Overwrites their greatest scores.
+template <class T>
+void merge_chunks(const Decode<T>& args, int64_t row, int64_t head, float* partials, int64_t count) {
+    const int64_t size = args.partial_size();
+    float* weights = partials + args.qo_heads * args.dim + head;
+    float top = weights[0], total = 0;
+    for (int64_t c = 1; c < count; c++) top = std::max(top, weights[c * size]);
+    for (int64_t c = 0; c < count; c++) {
+        weights[c * size] = std::exp(weights[c * size] - top);
+        total += weights[c * size] * weights[c * size + args.qo_heads];
+    }
+    for (int64_t d = 0; d < args.dim; d += LANES) {
+        const int64_t left = args.dim - d;
+        Vec sums = {};
+        for (int64_t c = 0; c < count; c++) sums += load(partials + c * size + head * args.dim + d, left) * weights[c * size];
+        store(args.o + (row * args.qo_heads + head) * args.dim + d, sums / total, left);
+    }
+    args.lse[row * args.qo_heads + head] = top + std::log(total);
+}
+
+template <class T>
+void decode_attention(const Decode<T>& args, int threads) {
+    std::vector<Chunk> chunks;
+    std::vector<int64_t> first_chunk;  // of each row, and the end
+    for (int64_t row = 0; row < args.rows; row++) {
+        first_chunk.push_back(chunks.size());
+        for (int64_t at = args.indptr[row]; at < args.indptr[row + 1]; at += CHUNK)
+            chunks.push_back({row, args.slots + at, std::min<int64_t>(CHUNK, args.indptr[row + 1] - at)});
+    }
+    first_chunk.push_back(chunks.size());
+
+    static thread_local std::vector<float> kept;  // fresh memory would cost more in page faults than its use
+    kept.resize(std::max(kept.size(), chunks.size() * args.partial_size()));
+    float* partials = kept.data();
+    parallel_for(chunks.size(), args.indptr[args.rows] * args.qo_heads * args.dim, threads, [&](int64_t i) {
+        attend_chunk(args, chunks[i], partials + i * args.partial_size());
+    });
+    parallel_for(args.rows, chunks.size() * args.partial_size(), threads, [&](int64_t row) {
+        const int64_t first = first_chunk[row], count = first_chunk[row + 1] - first;
+        for (int64_t head = 0; head < args.qo_heads; head++)
+            merge_chunks(args, row, head, partials + first * args.partial_size(), count);
+    });
+}

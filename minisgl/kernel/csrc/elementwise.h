@@ -1,0 +1,83 @@
+// Norm, activation, rotary positions: one pass over the rows of a batch, computed in float32, rounded once at the end.
+//
+// Shape letters: T tokens, H heads, D head dim, N elements of a row. Strides count elements; the last dim is dense.
+
+#pragma once
+
+#include <cmath>
+
+#include "parallel.h"
+#include "vector.h"
+
+// out[i] = x[i] / rms(x) * weight[i] over one row of N.
+template <class T>
+inline void normalise(const T* x, const T* weight, T* out, int64_t n, float eps) {
+    Vec squares{};
+    for (int64_t i = 0; i < n; i += LANES) {
+        const Vec v = load(x + i, n - i);
+        squares += v * v;
+    }
+    const float scale = 1.0f / std::sqrt(sum(squares) / n + eps);
+    for (int64_t i = 0; i < n; i += LANES) store(out + i, load(x + i, n - i) * scale * load(weight + i, n - i), n - i);
+}
+
+// x [T, H, N] with strides, weight [N] -> out [T, H, N] dense; every row of N by itself.
+template <class T>
+void rms_norm(const T* x, int64_t tokens, int64_t heads, int64_t n, int64_t token_stride, int64_t head_stride,
+              const T* weight, float eps, T* out, int threads) {
+    parallel_for(tokens * heads, tokens * heads * n, threads, [=](int64_t row) {
+        normalise(x + row / heads * token_stride + row % heads * head_stride, weight, out + row * n, n, eps);
+    });
+}
+
+// residual [T, N] += x [T, N], rounded to T; then as rms_norm of it. All dense.
+template <class T>
+void add_rms_norm(const T* x, T* residual, int64_t tokens, int64_t n, const T* weight, float eps, T* out, int threads) {
+    parallel_for(tokens, tokens * n, threads, [=](int64_t row) {
+        T* sum = residual + row * n;
+        for (int64_t i = 0; i < n; i += LANES) store(sum + i, load(sum + i, n - i) + load(x + row * n + i, n - i), n - i);
+        normalise(sum, weight, out + row * n, n, eps);
+    });
+}
+
+// gate_up [T, 2 * N], dense -> out [T, N] = silu(gate) * up.
+template <class T>
+void silu_and_mul(const T* gate_up, int64_t tokens, int64_t n, T* out, int threads) {
+    parallel_for(tokens, tokens * n * 2, threads, [=](int64_t row) {
+        const T *gate = gate_up + row * 2 * n, *up = gate + n;
+        for (int64_t i = 0; i < n; i += LANES) {
+            const Vec x = load(gate + i, n - i);
+            store(out + row * n + i, x / (1.0f + exp(-x)) * load(up + i, n - i), n - i);
+        }
+    });
+}
+
+// x [T, H, D] with strides; cos, sin [T, D] dense, the first half of sin negated -> out [T, H, D] dense.
+template <class T>
+void apply_rotary(const T* x, int64_t tokens, int64_t heads, int64_t dim, int64_t token_stride, int64_t head_stride,
+                  const T* cos, const T* sin, T* out, int threads) {
+    const int64_t half = dim / 2;
+    parallel_for(tokens * heads, tokens * heads * dim, threads, [=](int64_t row) {
+        const int64_t token = row / heads;
+        const T* in = x + token * token_stride + row % heads * head_stride;
+        for (int64_t begin : {int64_t{0}, half}) {
+            const T *own = in + begin, *other = in + (half - begin);
+            const T *c = cos + token * dim + begin, *s = sin + token * dim + begin;
+            T* turned = out + row * dim + begin;
+            for (int64_t i = 0; i < half; i += LANES) {
+                const int64_t left = half - i;
+                store(turned + i, load(own + i, left) * load(c + i, left) + load(other + i, left) * load(s + i, left), left);
+            }
+        }
+    });
+}
+
+// k, v [T, N], rows with strides -> rows slots [T] of the caches [slots, N], which are dense.
+template <class T>
+void store_cache(T* k_cache, T* v_cache, const int64_t* slots, int64_t tokens, int64_t n, const T* k, const T* v,
+                 int64_t k_stride, int64_t v_stride, int threads) {
+    parallel_for(tokens, tokens * n * 2, threads, [=](int64_t t) {
+        std::memcpy(k_cache + slots[t] * n, k + t * k_stride, n * sizeof(T));
+        std::memcpy(v_cache + slots[t] * n, v + t * v_stride, n * sizeof(T));
+    });
+}

@@ -1,0 +1,133 @@
+// Float vectors as wide as the processor's registers, by the vector extension of GCC and Clang.
+//
+// Kernels compute in float32; load and store convert from and to the dtype in memory, float or bfloat16. Both take how
+// many elements are left, so that one loop handles any size:
+//
+//     for (int64_t i = 0; i < n; i += LANES) store(out + i, load(x + i, n - i) * 2, n - i);
+
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+constexpr int LANES = 16;
+#elif defined(__AVX__)
+constexpr int LANES = 8;
+#else
+constexpr int LANES = 4;
+#endif
+
+typedef float Vec __attribute__((vector_size(4 * LANES)));
+typedef int32_t IntVec __attribute__((vector_size(4 * LANES)));
+typedef uint32_t BitsVec __attribute__((vector_size(4 * LANES)));
+typedef uint16_t HalfBitsVec __attribute__((vector_size(2 * LANES)));
+
+struct bfloat16 {
+    uint16_t bits;  // the upper half of a float32
+};
+
+inline Vec splat(float x) { return Vec{} + x; }
+
+inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
+
+// ---- memory
+
+inline Vec load(const float* from) {
+    Vec x;
+    std::memcpy(&x, from, sizeof x);
+    return x;
+}
+
+inline Vec load(const bfloat16* from) {
+    HalfBitsVec bits;
+    std::memcpy(&bits, from, sizeof bits);
+#if defined(__AVX512F__)
+    return (Vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)bits), 16);  // GCC would make two halves of it
+#else
+    return (Vec)(__builtin_convertvector(bits, BitsVec) << 16);
+#endif
+}
+
+inline void store(float* to, Vec x) { std::memcpy(to, &x, sizeof x); }
+
+// Rounds to the nearest, ties to even; NaN stays NaN.
+inline void store(bfloat16* to, Vec x) {
+    const BitsVec bits = (BitsVec)x, nan = BitsVec{} + 0x7fc0;
+    const BitsVec rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    const HalfBitsVec upper = __builtin_convertvector(x == x ? rounded : nan, HalfBitsVec);
+    std::memcpy(to, &upper, sizeof upper);
+}
+
+// The first `left` elements and zeros after them; nothing behind them is touched.
+template <class T>
+inline Vec load(const T* from, int64_t left) {
+    if (left >= LANES) return load(from);
+    T padded[LANES] = {};
+    std::memcpy(padded, from, left * sizeof(T));
+    return load(padded);
+}
+
+template <class T>
+inline void store(T* to, Vec x, int64_t left) {
+    if (left >= LANES) return store(to, x);
+    T padded[LANES];
+    store(padded, x);
+    std::memcpy(to, padded, left * sizeof(T));
+}
+
+// ---- across lanes
+
+#if defined(__clang__)
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, IntVec{__VA_ARGS__})
+#endif
+
+using Lanes = std::make_integer_sequence<int, LANES>;
+
+// Where bit STEP of a lane's number is clear, lanes i and i ^ STEP of `a` added; else those of `b`.
+template <int STEP, int... I>
+inline Vec add_neighbours(Vec a, Vec b, std::integer_sequence<int, I...>) {
+    const Vec own = SHUFFLE(a, b, (I & STEP ? LANES + I : I)...);
+    const Vec other = SHUFFLE(a, b, (I & STEP ? LANES + (I ^ STEP) : I ^ STEP)...);
+    return own + other;
+}
+
+// Lane i, for i < COUNT: the sum of COUNT neighbouring lanes of x[i]; with COUNT == LANES, of all its lanes.
+template <int COUNT = LANES>
+inline Vec sum_each(const Vec* x) {
+    if constexpr (COUNT == 1) return *x;
+    else return add_neighbours<COUNT / 2>(sum_each<COUNT / 2>(x), sum_each<COUNT / 2>(x + COUNT / 2), Lanes{});
+}
+
+template <int STEP = LANES / 2>
+inline float sum(Vec x) {
+    if constexpr (STEP == 0) return x[0];
+    else return sum<STEP / 2>(add_neighbours<STEP>(x, x, Lanes{}));
+}
+
+inline float max(Vec x) {
+    float most = x[0];
+    for (int i = 1; i < LANES; i++) most = x[i] > most ? x[i] : most;
+    return most;
+}
+
+// ---- functions
+
+// e^x, within 3e-7 of it; under -87 it is about 1e-38, which is 0 beside 1. NaN stays NaN. Polynomial: Cephes' expf.
+inline Vec exp(Vec x) {
+    x = x < -87.0f ? splat(-87.0f) : x;
+    x = x > 88.0f ? splat(88.0f) : x;
+    constexpr float ROUNDER = 12582912.0f;  // 1.5 * 2^23: adding it leaves no room for a fraction
+    const Vec n = (x * 1.44269504f + ROUNDER) - ROUNDER;
+    const Vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+    Vec p = splat(1.9875691500e-4f);
+    for (float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f}) p = p * r + c;
+    const IntVec exponent = __builtin_convertvector(n, IntVec) + 127;
+    return (p * r * r + r + 1.0f) * (Vec)(exponent << 23);
+}

@@ -1,0 +1,216 @@
+"""The operations in C++ against their reference in torch, and decodes against the textbook in float64."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+import torch
+
+from minisgl import kernel
+from minisgl.kernel import cpu_ops, torch_ops
+
+pytestmark = pytest.mark.skipif(not cpu_ops.in_use(), reason="no C++ kernels here, or MINISGL_KERNELS=torch")
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+SIZES = pytest.mark.parametrize("size", [1, 7, 16, 24, 64, 100, 576])
+TOKENS = pytest.mark.parametrize("tokens", [1, 3, 150])
+
+
+def random(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def assert_close(got: torch.Tensor, expected: torch.Tensor) -> None:
+    """Within 1e-6 of it in float32; in bfloat16 within two roundings, for the reference rounds once more in places."""
+    assert got.dtype == expected.dtype
+    torch.testing.assert_close(got, expected, rtol=1e-5 if got.dtype == torch.float32 else 2**-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in kernel.__all__ if name != "has_cpp"])
+def test_every_operation_takes_what_its_reference_takes(name: str):
+    reference, in_cpp = (inspect.signature(getattr(ops, name)) for ops in (torch_ops, cpu_ops))
+    assert reference == in_cpp
+
+
+@DTYPES
+@SIZES
+@TOKENS
+def test_rms_norm(tokens: int, size: int, dtype: torch.dtype):
+    x, weight = random(tokens, size, dtype=dtype), random(size, dtype=dtype, seed=1)
+    assert_close(cpu_ops.rms_norm(x, weight, 1e-5), torch_ops.rms_norm(x, weight, 1e-5))
+
+
+@DTYPES
+def test_rms_norm_of_heads_that_lie_among_others(dtype: torch.dtype):
+    qkv, weight = random(5, 7, 24, dtype=dtype), random(24, dtype=dtype, seed=1)
+    normed = cpu_ops.rms_norm(qkv[:, 2:5], weight, 1e-5)
+    assert normed.is_contiguous()
+    assert_close(normed, torch_ops.rms_norm(qkv[:, 2:5], weight, 1e-5))
+
+
+def test_rms_norm_of_zeros_is_zero():
+    assert not cpu_ops.rms_norm(torch.zeros(2, 24), torch.ones(24), 1e-5).any()
+
+
+@DTYPES
+@SIZES
+@TOKENS
+def test_add_rms_norm_and_the_sum_that_it_leaves(tokens: int, size: int, dtype: torch.dtype):
+    x, weight = random(tokens, size, dtype=dtype), random(size, dtype=dtype, seed=1)
+    ours = random(tokens, size, dtype=dtype, seed=2)
+    theirs = ours.clone()
+    assert_close(cpu_ops.add_rms_norm(x, ours, weight, 1e-5), torch_ops.add_rms_norm(x, theirs, weight, 1e-5))
+    assert torch.equal(ours, theirs)
+
+
+@DTYPES
+@SIZES
+@TOKENS
+def test_silu_and_mul(tokens: int, size: int, dtype: torch.dtype):
+    gate_up = random(tokens, 2 * size, dtype=dtype) * 5
+    assert_close(cpu_ops.silu_and_mul(gate_up), torch_ops.silu_and_mul(gate_up))
+
+
+def test_silu_of_extremes():
+    gate = torch.tensor([[-1e30, -200.0, -88.5, -20.0, 0.0, 20.0, 200.0, 1e30, float("nan")]])
+    expected = torch_ops.silu_and_mul(torch.cat([gate, torch.ones_like(gate)], dim=-1))
+    got = cpu_ops.silu_and_mul(torch.cat([gate, torch.ones_like(gate)], dim=-1))
+    torch.testing.assert_close(got[:, 1:], expected[:, 1:], rtol=1e-5, atol=1e-30, equal_nan=True)
+    assert abs(got[0, 0]) < 1e-6
+
+
+@DTYPES
+@pytest.mark.parametrize("dim", [2, 16, 24, 64, 128])
+@TOKENS
+def test_rotary_of_heads_that_lie_among_others(tokens: int, dim: int, dtype: torch.dtype):
+    qkv = random(tokens, 7, dim, dtype=dtype)
+    cos, sin = random(tokens, 1, dim, dtype=dtype, seed=1), random(tokens, 1, dim, dtype=dtype, seed=2)
+    turned = cpu_ops.apply_rotary(qkv[:, 1:6], cos, sin)
+    assert turned.is_contiguous()
+    exact = torch_ops.apply_rotary(qkv[:, 1:6].double(), cos.double(), sin.double())
+    torch.testing.assert_close(turned.double(), exact, rtol=1e-6 if dtype == torch.float32 else 2**-8, atol=2e-6)
+
+
+@DTYPES
+@pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64])
+def test_store_cache_writes_the_named_slots_only(index_dtype: torch.dtype, dtype: torch.dtype):
+    caches = torch.full((2, 50, 2, 24), float("nan"), dtype=dtype)
+    kv = random(30, 6, 24, dtype=dtype)
+    slots = torch.randperm(50, generator=torch.Generator().manual_seed(0))[:30].to(index_dtype)
+    cpu_ops.store_cache(*caches, slots, kv[:, 1:3], kv[:, 4:])
+    assert torch.equal(caches[0, slots.long()], kv[:, 1:3])
+    assert torch.equal(caches[1, slots.long()], kv[:, 4:])
+    assert caches.isnan().sum() == 2 * 20 * 2 * 24
+
+
+def test_not_a_number_stays_one_in_bfloat16():
+    x = torch.full((1, 24), float("nan"), dtype=torch.bfloat16)
+    assert cpu_ops.rms_norm(x, torch.ones(24, dtype=torch.bfloat16), 1e-5).isnan().all()
+
+
+class Decodes:
+    """Rows of these lengths in scattered slots of a pool that holds NaN everywhere else; q lies among k and v."""
+
+    def __init__(self, lengths: list[int], group: int, head_dim: int, dtype: torch.dtype, kv_heads: int = 2) -> None:
+        self.lengths, num_slots = lengths, sum(lengths) + 40
+        order = torch.randperm(num_slots, generator=torch.Generator().manual_seed(3)).int()
+        self.slots = order[: sum(lengths)]
+        self.indptr = torch.tensor([0, *lengths]).cumsum(0).int()
+        self.caches = random(2, num_slots, kv_heads, head_dim, dtype=dtype)
+        self.caches[:, order[sum(lengths) :].long()] = float("nan")
+        qkv = random(len(lengths), (group + 2) * kv_heads, head_dim, dtype=dtype, seed=1)
+        self.q = qkv[:, : group * kv_heads] * 3
+
+    def run(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return cpu_ops.decode_attention(self.q, *self.caches, self.slots, self.indptr)
+
+    def alone(self, row: int) -> tuple[torch.Tensor, torch.Tensor]:
+        slots = self.slots[self.indptr[row] : self.indptr[row + 1]]
+        indptr = torch.tensor([0, len(slots)], dtype=torch.int32)
+        return cpu_ops.decode_attention(self.q[row : row + 1], *self.caches, slots, indptr)
+
+    def by_the_book(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """In float64."""
+        states = []
+        for row in range(len(self.lengths)):
+            slots = self.slots[self.indptr[row] : self.indptr[row + 1]].long()
+            k, v = (cache[slots].double().transpose(0, 1) for cache in self.caches)
+            q = self.q[row].double().view(len(k), -1, k.shape[-1])
+            scores = q @ k.transpose(1, 2) / k.shape[-1] ** 0.5
+            states.append(((scores.softmax(-1) @ v).flatten(0, 1), scores.logsumexp(-1).flatten()))
+        o, lse = zip(*states, strict=True)
+        return torch.stack(o), torch.stack(lse)
+
+
+LENGTHS = [1, 2, 15, 16, 17, 127, 128, 129, 500, 1100]
+
+
+def assert_by_the_book(case: Decodes) -> None:
+    (o, lse), (exact_o, exact_lse) = case.run(), case.by_the_book()
+    assert o.dtype == case.q.dtype
+    assert lse.dtype == torch.float32
+    tolerance = 2e-6 if o.dtype == torch.float32 else 2**-8  # half a unit in the last place, of values up to 4
+    torch.testing.assert_close(o.double(), exact_o, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(lse.double(), exact_lse, rtol=0, atol=1e-5)
+
+
+@DTYPES
+@pytest.mark.parametrize("group", [1, 3, 4, 8])
+@pytest.mark.parametrize("head_dim", [1, 16, 24, 64, 80, 128])
+def test_decodes_are_as_by_the_book(head_dim: int, group: int, dtype: torch.dtype):
+    assert_by_the_book(Decodes(LENGTHS, group, head_dim, dtype))
+
+
+@DTYPES
+@pytest.mark.parametrize("group", [2, 5, 6, 7, 71])
+def test_decodes_of_any_group(group: int, dtype: torch.dtype):
+    assert_by_the_book(Decodes([3, 150], group, 32, dtype, kv_heads=1))
+
+
+def test_the_reference_of_decodes_is_by_the_book():
+    case = Decodes([1, 5, 300], 3, 24, torch.float32)
+    o, lse = torch_ops.decode_attention(case.q, *case.caches, case.slots, case.indptr)
+    exact_o, exact_lse = case.by_the_book()
+    torch.testing.assert_close(o.double(), exact_o, rtol=0, atol=1e-5)
+    torch.testing.assert_close(lse.double(), exact_lse, rtol=0, atol=1e-5)
+
+
+@DTYPES
+def test_scores_too_large_for_exp(dtype: torch.dtype):
+    case = Decodes([200, 3], 3, 64, dtype)
+    case.q *= 1000
+    o, lse = case.run()
+    assert o.isfinite().all()
+    torch.testing.assert_close(lse.double(), case.by_the_book()[1], rtol=1e-5, atol=0)
+
+
+@DTYPES
+def test_a_row_gets_bit_for_bit_the_same_alone_and_in_company_on_one_thread_and_on_two(dtype: torch.dtype):
+    case = Decodes([1100, 64, 1, 300, 700, 129], 3, 64, dtype)
+    before = torch.get_num_threads()
+    results = []
+    for num_threads in (1, 2):
+        torch.set_num_threads(num_threads)
+        results.append(case.run())
+        results.append(tuple(torch.cat(x) for x in zip(*(case.alone(row) for row in range(6)), strict=True)))
+    torch.set_num_threads(before)
+    for o, lse in results[1:]:
+        assert torch.equal(o, results[0][0])
+        assert torch.equal(lse, results[0][1])
+
+
+def test_part_of_the_keys_merges_with_the_rest():
+    case = Decodes([700], 3, 64, torch.float32)
+    parts = []
+    for slots in (case.slots[:300], case.slots[300:]):
+        parts += cpu_ops.decode_attention(case.q, *case.caches, slots, torch.tensor([0, len(slots)]).int())
+    for merged, expected in zip(torch_ops.merge_states(*parts), case.run(), strict=True):
+        torch.testing.assert_close(merged, expected, rtol=0, atol=1e-6)
+
+
+def test_operations_go_to_cpp_only_with_what_it_can_take():
+    assert kernel.has_cpp(torch.zeros(1, dtype=torch.bfloat16))
+    assert not kernel.has_cpp(torch.zeros(1, dtype=torch.float16))
+    x = random(2, 8, dtype=torch.float16)
+    assert torch.equal(kernel.silu_and_mul(x), torch_ops.silu_and_mul(x))
