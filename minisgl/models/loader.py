@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
 import torch
 from tqdm import tqdm
 
@@ -9,6 +14,8 @@ from minisgl.distributed import SINGLE, TPInfo
 from minisgl.models.base import BaseCausalLM, create_model
 from minisgl.models.checkpoint import Checkpoint
 from minisgl.models.config import ModelConfig
+
+PATIENCE_S = 1.0  # loading that is over sooner shows no bar
 
 
 def load_model(
@@ -18,26 +25,41 @@ def load_model(
     device: torch.device,
     tp: TPInfo = SINGLE,
     load_format: str = "auto",
-    show_progress: bool = False,
 ) -> BaseCausalLM:
     """The model of `config` on `device`, with this rank's share of the weights in `dtype`.
 
     load_format: "dummy" makes random weights, the same every time, and reads nothing. Besides the model, memory holds
-    one tensor of the checkpoint and its copy in `dtype`. Raises ValueError naming a tensor that is missing, unknown or
-    of another shape, or the file that is damaged.
+    one tensor of the checkpoint and its copy in `dtype`. Shows a bar on stderr if that is a terminal and it takes long.
+    Raises ValueError naming the checkpoint and the tensor that is missing, unknown or of another shape, or the file
+    that is damaged.
     """
     model = create_model(config, dtype, device, tp)
     if load_format == "dummy":
         model.init_dummy_weights(seed=0)
     else:
-        _load_weights(model, checkpoint, show_progress)
-        model.finish_loading()
+        _load_weights(model, checkpoint, tp)
+        with _errors_name(checkpoint.path):
+            model.finish_loading()
     return model
 
 
-def _load_weights(model: BaseCausalLM, checkpoint: Checkpoint, show_progress: bool) -> None:
-    with tqdm(total=checkpoint.num_weights, desc="Loading", unit="tensor", disable=not show_progress) as bar:
+def _load_weights(model: BaseCausalLM, checkpoint: Checkpoint, tp: TPInfo) -> None:
+    with _progress_bar(checkpoint.num_weights, tp) as bar:
         for name, tensor in checkpoint.iter_weights():
-            model.load_weight(name, tensor)
+            with _errors_name(checkpoint.path):
+                model.load_weight(name, tensor)
             del tensor  # before the next one is read, or two are held at once
             bar.update()
+
+
+def _progress_bar(total: int, tp: TPInfo) -> tqdm[Any]:
+    hidden = True if tp.rank > 0 else None  # None: hidden unless on a terminal
+    return tqdm(total=total, desc="Loading", unit="tensor", disable=hidden, delay=PATIENCE_S, leave=False)
+
+
+@contextmanager
+def _errors_name(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,8 @@ import torch
 from safetensors.torch import save_file
 from support.gguf_variants import DATA, as_architecture, llama_variant
 
-from minisgl.models import BaseCausalLM, ModelConfig, load_model, open_checkpoint
+from minisgl.distributed import SINGLE, TPInfo
+from minisgl.models import BaseCausalLM, ModelConfig, load_model, loader, open_checkpoint
 from minisgl.models.gguf_checkpoint import GGUFCheckpoint
 
 LLAMA = DATA / "llama_f32.gguf"
@@ -76,19 +78,19 @@ def test_random_weights_are_the_same_every_time_and_nothing_is_read() -> None:
 
 def test_a_tensor_that_is_missing_is_named(tmp_path: Path) -> None:
     path = llama_variant(tmp_path / "part.gguf", leave_out=("blk.0.attn_k.weight", "output_norm.weight"))
-    with pytest.raises(ValueError, match=r"2 tensors .*layers\.0\.self_attn\.k_proj\.weight.*norm\.weight"):
+    with pytest.raises(ValueError, match=r"part\.gguf: 2 tensors .*layers\.0\.self_attn\.k_proj\.weight.*norm\.weight"):
         load(open_checkpoint(path))
 
 
 def test_a_tensor_of_a_layer_too_many_is_named(tmp_path: Path) -> None:
     path = llama_variant(tmp_path / "more.gguf", more={"blk.7.attn_norm.weight": torch.ones(256)})
-    with pytest.raises(ValueError, match=r"model\.layers\.7\.input_layernorm\.weight"):
+    with pytest.raises(ValueError, match=r"more\.gguf: .*model\.layers\.7\.input_layernorm\.weight"):
         load(open_checkpoint(path))
 
 
 def test_a_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
     path = llama_variant(tmp_path / "odd.gguf", metadata={"llama.feed_forward_length": 128})
-    with pytest.raises(ValueError, match=r"model\.layers\.0\.mlp\..*_proj\.weight.*256"):
+    with pytest.raises(ValueError, match=r"odd\.gguf: .*model\.layers\.0\.mlp\..*_proj\.weight.*256"):
         load(open_checkpoint(path))
 
 
@@ -99,8 +101,21 @@ def test_norms_of_q_and_k_reach_a_qwen3(tmp_path: Path) -> None:
         assert (model.get_parameter(f"model.layers.0.self_attn.{part}_norm.weight") == value).all()
 
 
-def test_progress_is_shown_only_when_wanted(capsys: pytest.CaptureFixture[str]) -> None:
-    load(open_checkpoint(LLAMA))
-    assert capsys.readouterr().err == ""
-    load(open_checkpoint(LLAMA), show_progress=True)
-    assert "12/12" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("on_terminal", "patience_s", "tp", "shown"),
+    [
+        (True, 0.0, SINGLE, True),
+        (True, 1e9, SINGLE, False),
+        (False, 0.0, SINGLE, False),
+        (True, 0.0, TPInfo(1, 2), False),
+    ],
+)
+def test_progress_is_shown_once_on_a_terminal_when_loading_takes_long(
+    on_terminal: bool, patience_s: float, tp: TPInfo, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stderr = io.StringIO()
+    monkeypatch.setattr(stderr, "isatty", lambda: on_terminal)
+    monkeypatch.setattr("sys.stderr", stderr)
+    monkeypatch.setattr(loader, "PATIENCE_S", patience_s)
+    load(open_checkpoint(LLAMA), tp=tp)
+    assert ("Loading" in stderr.getvalue()) == shown
