@@ -12,7 +12,13 @@ from minisgl.models.gguf_config import hf_config
 from minisgl.models.gguf_names import hf_name
 from minisgl.utils.gguf_file import GGUFFile
 
-_END_TOKENS = ("eos", "eot", "eom")  # of the text, of the turn, of the message
+_END_IDS = ("eos", "eot", "eom")  # of the text, of the turn, of the message
+# Most files name only one of several end tokens, so llama.cpp finds the others by their text (llama-vocab.cpp,
+# special_eog_ids); these are the ones that models of our architectures use.
+_END_TEXTS = frozenset(
+    ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>", "</s>")
+)
+_CONTROL = 3  # llama.cpp's type of tokens that are no text
 
 
 class GGUFCheckpoint:
@@ -38,12 +44,22 @@ class GGUFCheckpoint:
         return self._config
 
     def end_token_ids(self) -> frozenset[int]:
-        keys = (f"tokenizer.ggml.{token}_token_id" for token in _END_TOKENS)
-        return frozenset(self.file.metadata[key] for key in keys if key in self.file.metadata)
+        named = (self._tokenizer(f"{token}_token_id") for token in _END_IDS)
+        return frozenset(token_id for token_id in named if token_id is not None) | self._end_tokens_by_text()
 
     def iter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         for name, name_in_hf in self._names.items():
             yield name_in_hf, self._read(name)
+
+    def _end_tokens_by_text(self) -> set[int]:
+        """Control tokens that end a text in any model; not the unknown token, which SmolLM2 calls <|endoftext|>."""
+        tokens, types = self._tokenizer("tokens", []), self._tokenizer("token_type", [])
+        pairs = enumerate(zip(tokens, types, strict=False))  # a list that is too short is the tokenizer's to refuse
+        ends = {token_id for token_id, (text, kind) in pairs if kind == _CONTROL and text in _END_TEXTS}
+        return ends - {self._tokenizer("unknown_token_id")}
+
+    def _tokenizer(self, key: str, default: Any = None) -> Any:
+        return self.file.metadata.get(f"tokenizer.ggml.{key}", default)
 
     def _read(self, name: str) -> torch.Tensor:
         tensor = self.file.read(name)

@@ -160,6 +160,14 @@ def test_end_tokens_are_those_of_text_turn_and_message(tmp_path: Path) -> None:
     assert open_checkpoint(path).end_token_ids() == {2, 5, 0}
 
 
+def test_end_tokens_are_also_control_tokens_by_their_text(tmp_path: Path) -> None:
+    texts = ["<unk>", "<s>", "</s>", "<|endoftext|>", "<|im_end|>", "<|im_start|>", "<|end|>"]
+    tokens = {"tokenizer.ggml.tokens": texts, "tokenizer.ggml.token_type": [2, 3, 3, 3, 3, 3, 1]}
+    for more, expected in (({}, {2, 3, 4}), ({"tokenizer.ggml.unknown_token_id": 3}, {2, 4})):
+        path = llama_variant(tmp_path / "texts.gguf", metadata=tokens | more)
+        assert open_checkpoint(path).end_token_ids() == expected
+
+
 def test_a_file_without_tokens_has_no_end_token(tmp_path: Path) -> None:
     path = llama_variant(tmp_path / "bare.gguf", metadata={"tokenizer.ggml.eos_token_id": None})
     assert open_checkpoint(path).end_token_ids() == frozenset()
