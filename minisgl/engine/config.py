@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import torch
 
-from minisgl.models.config import ModelConfig
+from minisgl.models.config import DTYPES, ModelConfig
 from minisgl.utils.hardware import Hardware
 from minisgl.utils.logging import get_logger
 from minisgl.utils.options import check_choices, check_minimum, option
 
 logger = get_logger(__name__)
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+COMPUTE_DTYPES = ("float32", "bfloat16")  # a checkpoint in float16 is converted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class EngineConfig:
 
     model: str = option("smollm2", "an alias (see `minisgl pull`), a local folder, a .gguf file or a Hugging Face id")
     device: str = option("auto", "auto takes a GPU if there is one", choices=("auto", "cpu", "cuda"))
-    dtype: str | torch.dtype = option("auto", "of weights, activations and KV", choices=("auto", *DTYPES))
+    dtype: str | torch.dtype = option("auto", "of weights, activations and KV", choices=("auto", *COMPUTE_DTYPES))
     load_format: str = option("auto", "dummy makes random weights of the configured shape", choices=("auto", "dummy"))
     attention_backend: str = option("auto", "which attention implementation", choices=("auto", "torch"))
     page_size: int = option(1, "tokens a page of the KV pool holds; whole pages are cached", minimum=1)

@@ -21,8 +21,8 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 class ModelConfig:
     """The shape of a model. Counts are those of the whole model, before tensor parallelism divides them.
 
-    architecture: Hugging Face's class name. dtype: of the checkpoint. eos_token_ids: tokens that end a text, maybe
-    none. max_position_embeddings: the context length in tokens.
+    architecture: Hugging Face's class name. dtype: of the checkpoint. max_position_embeddings: the context length in
+    tokens.
     """
 
     architecture: str
@@ -40,7 +40,6 @@ class ModelConfig:
     mlp_bias: bool = False
     tie_word_embeddings: bool = False
     dtype: torch.dtype = torch.float32
-    eos_token_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_qo_heads % self.num_kv_heads != 0:
@@ -75,7 +74,6 @@ class ModelConfig:
             mlp_bias=config.get("mlp_bias", False),
             tie_word_embeddings=config.get("tie_word_embeddings", False),
             dtype=_dtype(config),
-            eos_token_ids=_token_ids(config.get("eos_token_id", [])),
         )
 
 
@@ -100,9 +98,6 @@ def _architecture(config: Mapping[str, Any]) -> str:
 def _check_supported(config: Mapping[str, Any]) -> None:
     if (act := config.get("hidden_act", "silu")) != "silu":
         raise ValueError(f"hidden_act={act!r} is not supported; known: 'silu'")
-    if "quantization_config" in config:
-        method = config["quantization_config"].get("quant_method")
-        raise ValueError(f"quantization_config with quant_method={method!r} is not supported")
     window, layer_types = config.get("sliding_window"), config.get("layer_types", [])
     if window is not None and config.get("use_sliding_window", True):
         raise ValueError(f"sliding_window={window} is in use, and only full attention is supported")
@@ -115,9 +110,3 @@ def _dtype(config: Mapping[str, Any]) -> torch.dtype:
     if name not in DTYPES:
         raise ValueError(f"dtype={name!r} is not supported; known: {', '.join(DTYPES)}")
     return DTYPES[name]
-
-
-def _token_ids(value: int | list[int]) -> tuple[int, ...]:
-    """As a tuple; -1 stands for none."""
-    ids = value if isinstance(value, list) else [value]
-    return tuple(token_id for token_id in ids if token_id >= 0)

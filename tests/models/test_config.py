@@ -32,24 +32,19 @@ def test_what_a_minimal_config_leaves_out_has_the_defaults_of_hugging_face():
     config = read()
     assert (config.num_qo_heads, config.num_kv_heads, config.head_dim) == (4, 4, 16)
     assert (config.attention_bias, config.mlp_bias, config.tie_word_embeddings) == (False, False, False)
-    assert (config.rms_norm_eps, config.dtype, config.eos_token_ids) == (1e-6, torch.float32, ())
+    assert (config.rms_norm_eps, config.dtype) == (1e-6, torch.float32)
     assert config.rope == RopeConfig("default", 10000.0)
 
 
 def test_nulls_at_the_top_count_as_absent():
-    names = "head_dim num_key_value_heads rope_theta rope_scaling rope_parameters eos_token_id sliding_window dtype"
-    nulls = dict.fromkeys([*names.split(), "quantization_config", "layer_types"])
+    names = "head_dim num_key_value_heads rope_theta rope_scaling rope_parameters sliding_window dtype"
+    nulls = dict.fromkeys([*names.split(), "layer_types"])
     assert read(**nulls) == read()
 
 
 @pytest.mark.parametrize("name", ["dtype", "torch_dtype"])
 def test_both_spellings_of_the_dtype_are_read(name: str):
     assert read(**{name: "bfloat16"}).dtype == torch.bfloat16
-
-
-@pytest.mark.parametrize(("value", "expected"), [(2, (2,)), ([2, 3], (2, 3)), (0, (0,)), (-1, ())])
-def test_end_tokens_are_one_number_or_a_list(value: Any, expected: tuple[int, ...]):
-    assert read(eos_token_id=value).eos_token_ids == expected
 
 
 @pytest.mark.parametrize(
@@ -91,7 +86,6 @@ def test_frequencies_equal_those_of_transformers(rope: dict[str, Any]):
         ({"head_dim": 15}, "head_dim=15 is odd"),
         ({"sliding_window": 128}, "sliding_window=128 is in use"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types has sliding_attention"),
-        ({"quantization_config": {"quant_method": "awq"}}, "quant_method='awq'"),
         (
             {"rope_scaling": {"type": "yarn", "factor": 4.0}},
             "rope_type='yarn' is not supported; known: default, linear",
