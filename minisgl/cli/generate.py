@@ -18,7 +18,7 @@ from minisgl.cli.session import load_llm, printable
 from minisgl.core import SamplingParams
 
 if TYPE_CHECKING:
-    from minisgl.llm import LLM, Chunk
+    from minisgl.llm import LLM, Delta
     from minisgl.llm.client import Prompt
 
 Write = Callable[[int, Output], None]
@@ -71,7 +71,7 @@ class _Job:
         typer.echo(self.totals.line(time.perf_counter() - started), err=True)
         return interrupt.pressed
 
-    def _take(self, chunk: Chunk, bar: tqdm[Any]) -> None:
+    def _take(self, chunk: Delta, bar: tqdm[Any]) -> None:
         if self._streams:
             self._show(chunk["text"])
         if (output := chunk.get("output")) is not None:
