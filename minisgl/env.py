@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -17,12 +18,16 @@ _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _KERNELS = ("auto", "torch")
 
 
-@dataclass
 class Var(Generic[T]):
-    """One variable: its present value, and what it is for."""
+    """One variable: its present value, and what it is for. value: a function is called when it is first asked for."""
 
-    value: T
-    help: str
+    def __init__(self, value: T | Callable[[], T], help: str) -> None:
+        self._initial = value
+        self.help = help
+
+    @cached_property
+    def value(self) -> T:
+        return self._initial() if callable(self._initial) else self._initial
 
 
 def _bool(text: str) -> bool:
@@ -47,19 +52,24 @@ def _kernels(text: str) -> str:
     return text.lower()
 
 
-def _read(environ: Mapping[str, str], name: str, parse: Callable[[str], T], default: T, help: str) -> Var[T]:
+def _read(
+    environ: Mapping[str, str], name: str, parse: Callable[[str], T], default: T | Callable[[], T], help: str
+) -> Var[T]:
     text = environ.get(name)
     if text is None:
         return Var(default, help)
     try:
         return Var(parse(text), help)
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, RuntimeError):  # RuntimeError: a path with ~ where there is no home
         raise ValueError(f"{name}={text!r} is not a valid {parse.__name__.strip('_')}") from None
 
 
 def _default_cache_dir(environ: Mapping[str, str]) -> Path:
     base = environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "minisgl"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "minisgl"
+    except RuntimeError as error:
+        raise ValueError(f"{error} MINISGL_CACHE_DIR says where to keep models instead") from None
 
 
 @dataclass
@@ -77,7 +87,11 @@ class Env:
             env, "MINISGL_CHECK_INTEGRITY", _bool, False, "recount pages, tree and locks after every commit (slow)"
         )
         self.CACHE_DIR = _read(
-            env, "MINISGL_CACHE_DIR", _path, _default_cache_dir(env), "where pulled models and derived files are kept"
+            env,
+            "MINISGL_CACHE_DIR",
+            _path,
+            partial(_default_cache_dir, env),  # later, as not every user has a home
+            "where pulled models and derived files are kept",
         )
         self.LOG_LEVEL = _read(
             env, "MINISGL_LOG_LEVEL", _log_level, "WARNING", "least severe message that the command line shows"

@@ -36,6 +36,22 @@ def test_the_cache_follows_xdg_unless_it_is_set():
     assert Env({"XDG_CACHE_HOME": "/x", "MINISGL_CACHE_DIR": "~/m"}).CACHE_DIR.value == Path.home() / "m"
 
 
+@pytest.fixture
+def _no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", home)
+
+
+@pytest.mark.usefixtures("_no_home")
+def test_a_home_is_needed_only_for_the_default_cache():
+    assert Env({"MINISGL_CACHE_DIR": "/m"}).CACHE_DIR.value == Path("/m")
+    assert Env({"XDG_CACHE_HOME": "/x"}).CACHE_DIR.value == Path("/x/minisgl")
+    with pytest.raises(ValueError, match=r"home directory\. MINISGL_CACHE_DIR"):
+        _ = Env({}).CACHE_DIR.value
+
+
 def test_log_levels_are_read_in_any_case():
     assert Env({"MINISGL_LOG_LEVEL": "debug"}).LOG_LEVEL.value == "DEBUG"
 
