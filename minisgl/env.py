@@ -69,7 +69,7 @@ def _default_cache_dir(environ: Mapping[str, str]) -> Path:
     try:
         return (Path(base) if base else Path.home() / ".cache") / "minisgl"
     except RuntimeError as error:
-        raise ValueError(f"{error} MINISGL_CACHE_DIR says where to keep models instead") from None
+        raise OSError(f"{error} MINISGL_CACHE_DIR says where to keep models instead") from None
 
 
 @dataclass
