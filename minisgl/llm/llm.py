@@ -13,6 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from minisgl.core import BatchOutput, ForwardInput, SamplingParams
+from minisgl.engine.config import EngineSpec
 from minisgl.llm.assembly import assemble
 from minisgl.llm.client import Client, Delta, Messages, Prepared, Prompt, each_params
 from minisgl.llm.config import LLMConfig
@@ -58,6 +59,11 @@ class LLM:
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
+
+    @property
+    def spec(self) -> EngineSpec:
+        """What the configuration became on this machine: device, dtype, context length."""
+        return self._parts.engine.spec
 
     @property
     def cache_manager(self) -> CacheManager:
