@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import typer
 from rich.console import Console
 
 from minisgl.cli.interrupt import Interrupt, until_interrupted
+from minisgl.cli.lines import read_lines
 from minisgl.cli.report import Output, Totals
 from minisgl.cli.session import load_llm, printable
 from minisgl.core import SamplingParams
@@ -78,52 +78,49 @@ class Chat:
     def _say(self, text: str) -> None:
         """One turn. A reply that Ctrl-C stopped stays in the history as far as it came; one that failed does not."""
         self.history.append({"role": "user", "content": text})
-        started = time.perf_counter()
-        reply, output = self._stream_reply()
-        if output is not None and "error" in output:
-            self._console.print(f"error: {output['error']}", style="red")
-        elif output is not None:
-            self._show_turn(output, time.perf_counter() - started)
+        reply = self._answer()
         if reply:
             self.history.append({"role": "assistant", "content": reply})
         else:
             self.history.pop()
 
+    def _answer(self) -> str:
+        """The reply to the history, shown with what there is to say about it; "" when it failed."""
+        started = time.perf_counter()
+        try:
+            reply, output = self._stream_reply()
+        except ValueError as error:  # the conversation is longer than the context, or the template refuses it
+            is_long = len(self.history) > len(self._beginning) + 1
+            self._show_error(f"{error}; /reset starts anew" if is_long else str(error))
+            return ""
+        if output is not None and "error" in output:
+            self._show_error(output["error"])
+            return ""
+        if output is not None and self._console.is_terminal:
+            self._show_turn(output, time.perf_counter() - started)
+        return reply
+
     def _stream_reply(self) -> tuple[str, Output | None]:
         """The text, shown as it comes, and the whole output; None for it when Ctrl-C stopped the reply."""
         reply, output = "", None
         with Interrupt() as interrupt:
-            for chunk in until_interrupted(self._llm.chat(self.history, self._params, stream=True), interrupt):
-                reply += chunk["text"]
-                self._console.print(printable(chunk["text"]), end="")
-                output = chunk.get("output") or output
+            for delta in until_interrupted(self._llm.chat(self.history, self._params, stream=True), interrupt):
+                reply += delta["text"]
+                self._console.print(printable(delta["text"]), end="")
+                output = delta.get("output") or output
         self._console.print(" [stopped]" if output is None else "")
         return reply, output
 
     def _show_turn(self, output: Output, seconds: float) -> None:
-        if self._console.is_terminal:
-            totals = Totals()
-            totals.add(output)
-            self._console.print(totals.line(seconds).partition(", ")[2], style="dim")
+        totals = Totals()
+        totals.add(output)
+        self._console.print(totals.tokens_line(seconds), style="dim")
+
+    def _show_error(self, message: str) -> None:
+        self._console.print(f"error: {message}", style="red")
 
     def _show_stats(self) -> None:
         stats = self._llm.stats()
         self._console.print(self._llm.tree())
         for name, value in stats.items():
             self._console.print(f"{name}: {value:.1%}" if name == "hit_rate" else f"{name}: {value}")
-
-
-def read_lines(console: Console) -> Iterator[str]:
-    """Lines of stdin until its end; on a terminal with a prompt and a history of lines, where Ctrl-C drops the line."""
-    is_terminal = sys.stdin.isatty()
-    if is_terminal:
-        with contextlib.suppress(ImportError):  # not on every platform; `input` edits lines once it is imported
-            import readline  # noqa: F401
-    while True:
-        try:
-            yield input("> " if is_terminal else "")
-        except EOFError:
-            console.print(end="\n" if is_terminal else "")
-            return
-        except KeyboardInterrupt:
-            console.print()

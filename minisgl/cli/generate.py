@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -13,13 +13,13 @@ import typer
 from tqdm import tqdm
 
 from minisgl.cli.interrupt import Interrupt, until_interrupted
-from minisgl.cli.report import Output, Totals, choices_of, json_line
+from minisgl.cli.prompts import GivenPrompt, read_prompts, tokenize
+from minisgl.cli.report import Output, Totals, choices_of, error_of, json_line
 from minisgl.cli.session import load_llm, printable
 from minisgl.core import SamplingParams
 
 if TYPE_CHECKING:
-    from minisgl.llm import LLM, Delta
-    from minisgl.llm.client import Prompt
+    from minisgl.llm import Delta
 
 Write = Callable[[int, Output], None]
 
@@ -38,11 +38,14 @@ def run(
     output: Annotated[Path | None, typer.Option("--output", help="Write the JSON lines to this file.")] = None,
 ) -> None:
     """Generate text; a summary goes to stderr. Exits with 1 when a prompt failed, 130 after Ctrl-C."""
-    texts = _read_prompts(prompts or [], file)
+    given = read_prompts(prompts or [], file)
     params = SamplingParams(**sampling)
-    with _open_output(output) as sink, load_llm(config) as llm:
-        job = _Job(texts, sink, as_json=jsonl or output is not None, num_choices=params.n)
-        interrupted = job.run(llm, params, chat)
+    _check_output(output)
+    with load_llm(config) as llm:
+        deltas = llm.generate(tokenize(llm, given, params, chat), params, stream=True)
+        with _open_output(output) as sink:  # what it held is gone from here, so all that may be refused comes before
+            job = _Job(given, sink, as_json=jsonl or output is not None, num_choices=params.n)
+            interrupted = job.run(deltas)
     if interrupted or job.totals.num_failed:
         raise typer.Exit(130 if interrupted else 1)
 
@@ -50,7 +53,7 @@ def run(
 class _Job:
     """The prompts, where their outputs go, and how far it is. Outputs that finish early wait for those before."""
 
-    def __init__(self, prompts: list[str], sink: IO[str], *, as_json: bool, num_choices: int) -> None:
+    def __init__(self, prompts: list[GivenPrompt], sink: IO[str], *, as_json: bool, num_choices: int) -> None:
         self.prompts = prompts
         self.totals = Totals()
         self._sink = sink
@@ -59,25 +62,23 @@ class _Job:
         self._waiting: dict[int, Output] = {}
         self._next = 0
 
-    def run(self, llm: LLM, params: SamplingParams, chat: bool) -> bool:
-        """Generate everything; whether Ctrl-C cut it short."""
-        requests = [_as_chat(llm, prompt) if chat else prompt for prompt in self.prompts]
+    def run(self, deltas: Generator[Delta]) -> bool:
+        """Write all that is generated; whether Ctrl-C cut it short."""
         started = time.perf_counter()
         with Interrupt() as interrupt, self._progress_bar() as bar:
-            chunks = llm.generate(requests, params, stream=True)
-            for chunk in until_interrupted(chunks, interrupt):
-                self._take(chunk, bar)
+            for delta in until_interrupted(deltas, interrupt):
+                self._take(delta, bar)
         self._flush()
         typer.echo(self.totals.line(time.perf_counter() - started), err=True)
         return interrupt.pressed
 
-    def _take(self, chunk: Delta, bar: tqdm[Any]) -> None:
+    def _take(self, delta: Delta, bar: tqdm[Any]) -> None:
         if self._streams:
-            self._show(chunk["text"])
-        if (output := chunk.get("output")) is not None:
+            self._show(delta["text"])
+        if (output := delta.get("output")) is not None:
             bar.update()
             self.totals.add(output)
-            self._waiting[chunk["index"]] = output
+            self._waiting[delta["index"]] = output
             while self._next in self._waiting:
                 self._write(self._next, self._waiting.pop(self._next))
                 self._next += 1
@@ -88,17 +89,17 @@ class _Job:
             self._write(index, self._waiting.pop(index))
 
     def _write_json(self, index: int, output: Output) -> None:
-        self._sink.write(json_line({"index": index, "prompt": self.prompts[index], **output}) + "\n")
+        self._sink.write(json_line({"index": index, "prompt": self.prompts[index].text, **output}) + "\n")
         self._sink.flush()
 
     def _write_text(self, index: int, output: Output) -> None:
-        if "error" in output:
-            typer.secho(f"error: prompt {index + 1}: {output['error']}", fg="red", err=True)
+        if (error := error_of(output)) is not None:
+            typer.secho(f"error: {self.prompts[index].where}: {error}", fg="red", err=True)
         elif self._streams:
             self._show("\n")
         else:
             texts = [choice["text"] for choice in choices_of(output)]
-            self._show("\n".join([f"[{index + 1}] {self.prompts[index]}", *texts]) + "\n\n")
+            self._show("\n".join([f"[{index + 1}] {self.prompts[index].text}", *texts]) + "\n\n")
 
     def _show(self, text: str) -> None:
         self._sink.write(printable(text) if self._sink.isatty() else text)
@@ -110,13 +111,10 @@ class _Job:
         return tqdm(total=len(self.prompts), unit="prompt", disable=True if useless else None)
 
 
-def _read_prompts(given: list[str], file: Path | None) -> list[str]:
-    texts = [sys.stdin.read() if text == "-" else text for text in given]
-    if file is not None:
-        texts += [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    if not texts:
-        raise ValueError("nothing to generate: give a prompt, or --file with one a line")
-    return texts
+def _check_output(path: Path | None) -> None:
+    """ValueError for a path that can be no file, before the model is loaded."""
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise ValueError(f"--output {path}: it is a folder, or lies in one that does not exist")
 
 
 @contextlib.contextmanager
@@ -126,8 +124,3 @@ def _open_output(path: Path | None) -> Iterator[IO[str]]:
         return
     with path.open("w", encoding="utf-8") as sink:
         yield sink
-
-
-def _as_chat(llm: LLM, prompt: str) -> Prompt:
-    """Token ids of the model's chat template around one user message, up to where the answer begins."""
-    return llm.client.tokenizer.apply_chat_template([{"role": "user", "content": prompt}])

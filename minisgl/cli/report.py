@@ -14,7 +14,7 @@ Output = Mapping[str, Any]
 
 @dataclass
 class Totals:
-    """Sums over finished outputs."""
+    """Sums over finished outputs; tokens over all their choices, as `LLM.stats` counts them."""
 
     num_prompts: int = 0
     num_failed: int = 0
@@ -23,28 +23,37 @@ class Totals:
     generated_tokens: int = 0
 
     def add(self, output: Output) -> None:
+        choices = choices_of(output)
         self.num_prompts += 1
-        self.num_failed += "error" in output
-        self.prompt_tokens += output.get("prompt_tokens", 0)
-        self.cached_tokens += output.get("cached_tokens", 0)
-        self.generated_tokens += sum(len(choice["token_ids"]) for choice in choices_of(output))
+        self.num_failed += error_of(output) is not None
+        self.prompt_tokens += sum(choice["prompt_tokens"] for choice in choices)
+        self.cached_tokens += sum(choice["cached_tokens"] for choice in choices)
+        self.generated_tokens += sum(len(choice["token_ids"]) for choice in choices)
 
     def line(self, seconds: float) -> str:
-        """One line for people; tok/s is of generated tokens, over all the time."""
+        """One line for people, about all prompts."""
+        prompts = f"{self.num_prompts} prompt{'s' * (self.num_prompts != 1)}"
+        failed = f", {self.num_failed} failed" if self.num_failed else ""
+        return f"{prompts}, {self.tokens_line(seconds)}{failed}"
+
+    def tokens_line(self, seconds: float) -> str:
+        """The same about tokens alone; tok/s is of generated tokens, over all the time."""
         cached = self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
-        parts = [
-            f"{self.num_prompts} prompt{'s' * (self.num_prompts != 1)}",
-            f"{self.prompt_tokens} prompt tokens ({cached:.0%} cached)",
-            f"{self.generated_tokens} generated",
-            f"{self.generated_tokens / max(seconds, 1e-9):.1f} tok/s",
-            f"{seconds:.2f} s",
-        ]
-        return ", ".join([*parts, *([f"{self.num_failed} failed"] if self.num_failed else [])])
+        speed = self.generated_tokens / max(seconds, 1e-9)
+        return (
+            f"{self.prompt_tokens} prompt tokens ({cached:.0%} cached), {self.generated_tokens} generated, "
+            f"{speed:.1f} tok/s, {seconds:.2f} s"
+        )
 
 
 def choices_of(output: Output) -> list[Output]:
     """The texts of one prompt: n outputs, or the output itself."""
     return output.get("choices") or [output]
+
+
+def error_of(output: Output) -> str | None:
+    """Why a prompt failed: the error of the first of its choices that did."""
+    return next((choice["error"] for choice in choices_of(output) if "error" in choice), None)
 
 
 def json_line(record: Mapping[str, Any]) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 if TYPE_CHECKING:
     from minisgl.llm import LLM
@@ -12,14 +15,33 @@ _CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) 
 
 
 def load_llm(config: dict[str, Any]) -> LLM:
-    """An LLM of these fields; the default model if none is named. ValueError when they do not fit together."""
+    """An LLM of these fields; the default model if none is named. On a terminal a line on stderr says what it is.
+
+    ValueError when the fields do not fit together.
+    """
     from minisgl.engine.config import EngineConfig
     from minisgl.llm import LLM
 
+    fields = {"model": EngineConfig().model, **config}
     try:
-        return LLM(**{"model": EngineConfig().model, **config})
+        llm = LLM(**fields)
     except TypeError as error:
         raise ValueError(str(error)) from error
+    if _is_terminal():
+        typer.secho(f"{fields['model']}: {_summary(llm)}", dim=True, err=True)
+    return llm
+
+
+def _is_terminal() -> bool:
+    return sys.stderr.isatty()
+
+
+def _summary(llm: LLM) -> str:
+    """What "auto" became on this machine."""
+    dtype = str(llm.spec.dtype).removeprefix("torch.")
+    stats = llm.stats()
+    pool = stats["num_pages"] * stats["page_size"]
+    return f"{dtype} on {llm.spec.device}, context {llm.spec.max_seq_len:,} tokens, KV pool {pool:,} tokens"
 
 
 def printable(text: str) -> str:

@@ -13,22 +13,29 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from minisgl.cli import main
 from minisgl.core import SamplingParams
 from minisgl.llm import LLMConfig
 
 
-class FakeTokenizer:
-    """One id a character."""
+class FakeClient:
+    """One id a character; a text with "refuse" in it can never run."""
 
-    def apply_chat_template(self, messages: list[dict[str, str]]) -> np.ndarray:
-        text = "".join(f"<{message['role']}>{message['content']}" for message in messages)
-        return np.array([ord(char) for char in text], dtype=np.int32)
+    def prepare(self, prompt: str, params: SamplingParams) -> SimpleNamespace:
+        if "refuse" in prompt:
+            raise ValueError("token id 7 is outside the vocabulary")
+        return SimpleNamespace(input_ids=np.array([ord(char) for char in prompt], dtype=np.int32))
+
+    def prepare_chat(
+        self, messages: list[dict[str, str]], params: SamplingParams, template: dict[str, Any]
+    ) -> SimpleNamespace:
+        return self.prepare("".join(f"<{message['role']}>{message['content']}" for message in messages), params)
 
 
 class FakeLLM:
-    """Answers a text with its upper case, a character a chunk, two prompts in turns; "bad" fails.
+    """Answers a text with its upper case, a character a chunk, two prompts in turns; "bad" fails after a character.
 
     press_ctrl_c_at: send SIGINT to this process before the chunk with this number, `num_presses` times.
     """
@@ -40,7 +47,8 @@ class FakeLLM:
     def __init__(self, model: str, **config: Any) -> None:
         LLMConfig.from_kwargs(model=model, **config)
         self.model, self.config = model, config
-        self.client = SimpleNamespace(tokenizer=FakeTokenizer())
+        self.client = FakeClient()
+        self.spec = SimpleNamespace(dtype=torch.float32, device=torch.device("cpu"), max_seq_len=8192)
         self.calls: list[tuple[Any, SamplingParams]] = []
         self.aborted = self.is_shut_down = False
         FakeLLM.last = self
@@ -54,16 +62,16 @@ class FakeLLM:
     def generate(self, prompts: list[Any], params: SamplingParams, *, stream: bool) -> Iterator[dict[str, Any]]:
         assert stream
         self.calls.append((prompts, params))
-        texts = [text if isinstance(text, str) else "".join(map(chr, text)) for text in prompts]
-        return self._stream(texts, params.n)
+        return self._stream(["".join(map(chr, ids)) for ids in prompts], params.n)
 
     def chat(self, messages: list[dict[str, str]], params: SamplingParams, *, stream: bool) -> Iterator[dict[str, Any]]:
         assert stream
         self.calls.append(([dict(message) for message in messages], params))
+        self.client.prepare_chat(messages, params, {})
         return self._stream([messages[-1]["content"]])
 
     def stats(self) -> dict[str, Any]:
-        return {"num_pages": 64, "hit_rate": 0.75}
+        return {"num_pages": 64, "page_size": 16, "hit_rate": 0.75}
 
     def tree(self) -> str:
         return "root\n└── [12 tokens]"
@@ -93,7 +101,7 @@ class FakeLLM:
 def make_chunk(index: int, text: str, position: int) -> dict[str, Any]:
     chunk = {"index": index, "text": "", "token_ids": [], "finish_reason": None}
     if position < len(text):
-        return {**chunk, "text": text[position].upper() if text != "bad" else "", "token_ids": [1]}
+        return {**chunk, "text": text[position].upper(), "token_ids": [1]}
     output = {"text": text.upper(), "token_ids": [1] * len(text), "finish_reason": "stop"}
     output |= {"prompt_tokens": len(text), "cached_tokens": len(text) // 2, "logprobs": [float("-inf")]}
     if text == "bad":

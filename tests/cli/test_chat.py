@@ -61,9 +61,26 @@ def test_an_impatient_second_ctrl_c_stops_at_once_and_not_the_chat_either(run, f
 
 def test_a_failed_reply_is_shown_and_forgotten(run, fake_llm):
     done = run("chat", stdin="bad\nhi\n")
-    assert "error: out of luck" in done.out
+    assert done.out == "BAD\nerror: out of luck\nHI\n"
     _, (history, _) = fake_llm.last.calls
     assert history == [{"role": "user", "content": "hi"}]
+
+
+def test_a_refused_message_is_dropped_and_the_chat_goes_on(run, fake_llm):
+    done = run("chat", stdin="refuse first\nhi\nrefuse this\nyou\n")
+    assert done.code == 0
+    first, second = "error: token id 7 is outside the vocabulary", "; /reset starts anew"
+    assert done.out == f"{first}\nHI\n{first}{second}\nYOU\n"
+    *_, (history, _) = fake_llm.last.calls
+    assert [message["content"] for message in history] == ["hi", "HI", "you"]
+
+
+def test_what_was_resolved_is_said_on_a_terminal_only(run, fake_llm, monkeypatch: pytest.MonkeyPatch):
+    assert run("chat").err == ""
+    monkeypatch.setattr("minisgl.cli.session._is_terminal", lambda: True)
+    done = run("chat")
+    assert done.out == ""
+    assert done.err == "smollm2: float32 on cpu, context 8,192 tokens, KV pool 1,024 tokens\n"
 
 
 def test_escape_codes_of_the_model_do_not_reach_the_terminal(run, fake_llm):

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from minisgl.cli.report import Totals
 from minisgl.core import SamplingParams
 
 
@@ -51,6 +52,32 @@ def test_many_prompts_come_in_order_whatever_finishes_first(run, fake_llm, tmp_p
     assert "3 prompts" in done.err
 
 
+def test_only_a_newline_ends_a_prompt_of_a_file(run, fake_llm, tmp_path: Path):
+    prompts = ["a\u2028b", "c\x0cd", "e\x85f", "g\rh"]
+    file = tmp_path / "prompts.txt"
+    file.write_bytes("\n".join(prompts).encode() + b"\r\n \r\n\n")
+    done = run("generate", "--file", str(file), "--jsonl")
+    assert [json.loads(line)["prompt"] for line in done.out.split("\n")[:-1]] == prompts
+
+
+def test_of_many_prompts_the_refused_one_is_named(run, fake_llm, tmp_path: Path):
+    file = tmp_path / "prompts.txt"
+    file.write_text("fine\n\nrefuse me\n")
+    for arguments, name in ((("a", "refuse me"), "prompt 2: "), (("--file", str(file)), f"{file}, line 3: ")):
+        assert run("generate", *arguments).err == f"error: {name}token id 7 is outside the vocabulary\n"
+    assert run("generate", "--chat", "refuse me").err == "error: token id 7 is outside the vocabulary\n"
+
+
+@pytest.mark.parametrize("arguments", [("--page-size", "0", "hi"), ("refuse me",)])
+def test_the_output_file_keeps_what_it_held_until_there_is_something_to_write(
+    run, fake_llm, tmp_path: Path, arguments: tuple[str, ...]
+):
+    path = tmp_path / "out.jsonl"
+    path.write_text("precious")
+    assert run("generate", "--output", str(path), *arguments).code == 2
+    assert path.read_text() == "precious"
+
+
 def test_json_lines_are_strict_json(run, fake_llm):
     def refuse(name: str) -> None:
         raise AssertionError(f"{name} is no JSON")
@@ -73,7 +100,14 @@ def test_several_prompts_as_text_are_told_apart(run, fake_llm):
 def test_every_choice_of_a_prompt_is_shown_and_counted(run, fake_llm):
     done = run("generate", "--n", "2", "ab")
     assert done.out == "[1] ab\nAB\nAB\n\n"
-    assert " 4 generated" in done.err
+    assert done.err.startswith("1 prompt, 4 prompt tokens (50% cached), 4 generated, ")
+
+
+def test_a_choice_that_fails_fails_its_prompt():
+    totals, good = Totals(), {"prompt_tokens": 2, "cached_tokens": 1, "token_ids": [5]}
+    bad = {"prompt_tokens": 2, "cached_tokens": 0, "token_ids": [], "error": "out of luck"}
+    totals.add({**good, "choices": [good, bad]})
+    assert totals.line(1.0) == "1 prompt, 4 prompt tokens (25% cached), 1 generated, 1.0 tok/s, 1.00 s, 1 failed"
 
 
 def test_a_prompt_that_fails_is_reported_and_the_others_run_on(run, fake_llm):
@@ -111,6 +145,7 @@ def test_ctrl_c_aborts_and_keeps_what_was_finished(run, fake_llm, monkeypatch: p
         (("--page-size", "0", "hi"), "page_size=0"),
         (("--file", "/no/such/file"), "/no/such/file"),
         (("--output", "/no/such/dir/x", "hi"), "/no/such/dir/x"),
+        (("--output", "/", "hi"), "--output /"),
     ],
 )
 def test_a_mistake_of_the_user_is_one_line_and_exit_2(run, fake_llm, arguments: tuple[str, ...], words: str):
