@@ -24,6 +24,19 @@ class Limits:
         self._check_len(len(input_ids), min(params.max_tokens, 1))
         params.validate_vocab(self.vocab_size)
 
+    def check_text(self, text: str, longest_token: int) -> None:
+        """Raise ValueError, before it is tokenized, when a text is too long whatever its tokens are.
+
+        longest_token: characters of the vocabulary's longest token. The bound is loose, since a tokenizer may also
+        shrink a text first (to composed characters, say).
+        """
+        at_least = len(text) // (4 * longest_token)
+        if at_least > self.max_seq_len:
+            raise ValueError(
+                f"the prompt has {len(text)} characters, so at least {at_least} tokens,"
+                f" but the context length is {self.max_seq_len} tokens"
+            )
+
     def max_device_len(self, prompt_len: int, params: SamplingParams) -> int:
         """Tokens that the request may grow to: what does not fit the context or the pool is cut, never refused.
 

@@ -63,8 +63,6 @@ class SamplingParams:
     def _check_flags_and_pairs(self) -> None:
         if not isinstance(self.ignore_eos, bool):
             raise ValueError(f"ignore_eos={self.ignore_eos!r} is not a bool")
-        if self.repetition_penalty == 0:
-            raise ValueError("repetition_penalty=0.0 is not above 0")
         if self.max_tokens == 0 and self.prompt_logprobs is None:
             raise ValueError("max_tokens=0 asks for nothing; it is allowed only with prompt_logprobs")
         if self.min_tokens > self.max_tokens:
@@ -97,7 +95,7 @@ _FLOAT_RANGES = {
     "temperature": (0.0, math.inf),
     "top_p": (0.0, 1.0),
     "min_p": (0.0, 1.0),
-    "repetition_penalty": (0.0, math.inf),
+    "repetition_penalty": (0.001, 1000.0),
     "presence_penalty": (-2.0, 2.0),
     "frequency_penalty": (-2.0, 2.0),
 }

@@ -45,8 +45,9 @@ class EngineConfig:
             object.__setattr__(self, "dtype", str(self.dtype).removeprefix("torch."))
         check_choices(self)
         check_minimum(self)
-        if self.memory_ratio is not None and not 0 < self.memory_ratio <= 1:
-            raise ValueError(f"memory_ratio={self.memory_ratio} is outside (0, 1]")
+        ratio = self.memory_ratio
+        if ratio is not None and (not isinstance(ratio, int | float) or not 0 < ratio <= 1):
+            raise ValueError(f"memory_ratio={ratio!r} is not a number in (0, 1]")
         for name, only in (("tensor_parallel_size", 1), ("cuda_graph_max_bs", 0)):
             if getattr(self, name) not in (only, None):
                 raise ValueError(f"{name}={getattr(self, name)} is not supported yet; only {only} is")

@@ -15,7 +15,7 @@ from minisgl.attention import create_attention_backend
 from minisgl.core import Batch, BatchOutput, Context, ForwardInput, PageTableUpdate, Req, TokenLogprobs
 from minisgl.engine.config import EngineSpec
 from minisgl.engine.logprobs import prompt_logprobs
-from minisgl.engine.memory import make_kv_pool
+from minisgl.engine.memory import check_page_table_size, make_kv_pool
 from minisgl.engine.output import DeviceOutput, FailedOutput
 from minisgl.engine.sampler import Sampler
 from minisgl.engine.transfer import to_device
@@ -51,6 +51,7 @@ class Engine:
         )
         self.kv_pool = make_kv_pool(spec, model_config)
         row_len = div_ceil(spec.max_seq_len, spec.page_size)
+        check_page_table_size(spec.max_running_req, row_len, self.device)
         self.page_table = torch.zeros(spec.max_running_req, row_len, dtype=torch.int32, device=self.device)
         backend = create_attention_backend(
             spec.attention_backend,
@@ -121,12 +122,14 @@ class Engine:
     def _sample(self, batch: Batch, hidden: torch.Tensor, prev_tokens: torch.Tensor | None) -> BatchOutput:
         rows = [row for row, req in enumerate(batch.reqs) if req.samples]
         prompt = self._prompt_logprobs(batch, hidden)
+        last = hidden[to_device(last_tokens(batch), torch.int64, self.device)]
+        broken = ~torch.isfinite(last).all(dim=-1)  # a NaN in any of its tokens has come this far
         if not rows:
-            return DeviceOutput.from_samples(len(batch.reqs), rows, None, prompt)
-        logits = self.model.compute_logits(hidden[to_device(last_tokens(batch)[rows], torch.int64, self.device)])
-        prev = None if prev_tokens is None else prev_tokens[to_device(rows, torch.int64, self.device)]
-        samples = self.sampler.sample(logits, [batch.reqs[row] for row in rows], prev)
-        return DeviceOutput.from_samples(len(batch.reqs), rows, samples, prompt)
+            return DeviceOutput.from_samples(len(batch.reqs), rows, None, prompt, broken)
+        index = to_device(rows, torch.int64, self.device)
+        prev = None if prev_tokens is None else prev_tokens[index]
+        samples = self.sampler.sample(self.model.compute_logits(last[index]), [batch.reqs[row] for row in rows], prev)
+        return DeviceOutput.from_samples(len(batch.reqs), rows, samples, prompt, broken)
 
     def _prompt_logprobs(self, batch: Batch, hidden: torch.Tensor) -> tuple[tuple[TokenLogprobs, ...], ...]:
         """By row; empty when no row asks."""

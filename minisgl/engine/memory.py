@@ -29,6 +29,15 @@ def make_kv_pool(spec: EngineSpec, model: ModelConfig) -> MHAKVCache:
     return MHAKVCache(**shape, num_pages=num_pages, page_size=spec.page_size, dtype=spec.dtype, device=spec.device)
 
 
+def check_page_table_size(num_rows: int, row_len: int, device: torch.device) -> None:
+    """ValueError when a page table of that many rows would not fit into a tenth of the memory that is free."""
+    num_bytes, available = 4 * num_rows * row_len, _available_bytes(device)
+    if num_bytes > available // 10:
+        raise ValueError(
+            f"max_running_req={num_rows} needs a page table of {num_bytes:,} bytes; {available:,} are available"
+        )
+
+
 def _pages_in_budget(spec: EngineSpec, page_bytes: int, available: int) -> int:
     """At most twice what all running requests together can use: more would only take memory away from others."""
     budget = int(available * spec.memory_ratio)

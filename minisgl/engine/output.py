@@ -14,6 +14,7 @@ from minisgl.core import BatchResult, TokenLogprobs
 from minisgl.engine.sampler import SampleOutput
 from minisgl.engine.transfer import to_device
 
+BROKEN = -2  # in place of a token: the row's hidden state is not finite
 NO_TOKEN_ERROR = "no token could be sampled: the logits hold NaN or infinity, or every token is masked"
 PromptLogprobs = tuple[tuple[TokenLogprobs, ...], ...]
 
@@ -22,7 +23,7 @@ class DeviceOutput:
     """What one batch gave; implements `core.BatchOutput`.
 
     next_tokens: [B] int32 where the samples are, -1 where nothing was sampled or the row failed: the next batch reads
-    its tokens there. The copy to the host starts at once, so that `result` waits for this batch and no later one.
+    its tokens there (-2: the row is broken). The copy to the host starts at once, so that `result` waits for this batch and no later one.
     """
 
     def __init__(
@@ -30,9 +31,9 @@ class DeviceOutput:
     ) -> None:
         """rows: where in the batch each of the N samples belongs. prompt_logprobs: as in `BatchResult`."""
         self.next_tokens = next_tokens
-        self._rows = tuple(rows)
+        self._rows = frozenset(rows)
         self._prompt_logprobs = prompt_logprobs
-        self._logprob_tops = {self._rows[i]: top for i, top in samples.logprob_tops.items()}
+        self._logprob_tops = {rows[i]: top for i, top in samples.logprob_tops.items()}
         self._host_tokens = next_tokens.to("cpu", non_blocking=True)
         self._host_logprobs = samples.logprobs.to_host() if samples.logprobs is not None else None
         self._copied = torch.cuda.current_stream().record_event() if next_tokens.is_cuda else None
@@ -45,12 +46,19 @@ class DeviceOutput:
         rows: Sequence[int],
         samples: SampleOutput | None,
         prompt_logprobs: PromptLogprobs = (),
+        broken: torch.Tensor | None = None,
     ) -> DeviceOutput:
-        """The output of B = num_reqs requests, of which `rows` sampled (None: none did)."""
+        """The output of B = num_reqs requests, of which `rows` sampled (None: none did).
+
+        broken: [B] bool, rows whose last hidden state is not finite. They fail even if they sampled nothing, for their
+        KV must not be kept for others.
+        """
         samples = samples or SampleOutput(torch.empty(0, dtype=torch.int32))
         assert len(rows) == len(samples.tokens), f"{len(rows)} rows for {len(samples.tokens)} samples"
         next_tokens = samples.tokens.new_full((num_reqs,), -1)
         next_tokens[to_device(rows, torch.int64, next_tokens.device)] = samples.tokens
+        if broken is not None:
+            next_tokens.masked_fill_(broken, BROKEN)
         return cls(next_tokens, rows, samples, prompt_logprobs)
 
     def result(self) -> BatchResult:
@@ -59,7 +67,9 @@ class DeviceOutput:
             if self._copied is not None:
                 self._copied.synchronize()
             tokens = self._host_tokens.numpy().copy()
-            errors = {row: NO_TOKEN_ERROR for row in self._rows if tokens[row] < 0}
+            failed = [row for row, token in enumerate(tokens) if token == BROKEN or (token < 0 and row in self._rows)]
+            tokens[failed] = -1
+            errors = dict.fromkeys(failed, NO_TOKEN_ERROR)
             self._result = BatchResult(tokens, self._logprobs(errors), self._prompt_logprobs, errors)
         return self._result
 

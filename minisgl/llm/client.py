@@ -88,6 +88,7 @@ class Client:
         return Submission(self._worker, self.stats, messages, streams)
 
     def _encode(self, text: str) -> Int32Array:
+        self._limits.check_text(text, self.tokenizer.longest_token)
         with self._lock:
             return self.tokenizer.encode(text)
 
@@ -179,7 +180,10 @@ def _seeds(params: SamplingParams) -> list[int]:
 
 
 def _token_ids(prompt: Sequence[int] | Int32Array) -> Int32Array:
-    array = np.asarray(prompt)
+    try:
+        array = np.asarray(prompt)
+    except ValueError:  # nested lists of unlike lengths
+        array = np.empty((0, 0))
     if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
         raise ValueError(f"a prompt is a text or a flat list of token ids, not {repr(prompt)[:80]}")
     if array.size and not (int(array.min()) >= -(2**31) and int(array.max()) < 2**31):

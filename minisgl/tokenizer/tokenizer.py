@@ -15,13 +15,14 @@ from minisgl.tokenizer.chat import render_chat
 class Tokenizer:
     """A model's tokenizer. hf: the same as a Hugging Face object, to be called as `hf(text).input_ids`.
 
-    vocab_size: added tokens included. special_ids: the ids that `decode` leaves out.
+    vocab_size: added tokens included. special_ids: the ids that `decode` leaves out. longest_token: in characters.
     """
 
     def __init__(self, hf: PreTrainedTokenizerFast) -> None:
         self.hf = hf
         self.backend = hf.backend_tokenizer
         self.vocab_size: int = len(hf)
+        self.longest_token: int = max(map(len, hf.get_vocab()), default=1)
         added = self.backend.get_added_tokens_decoder()
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
 

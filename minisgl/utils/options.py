@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import Field, field, fields
+from numbers import Integral
 from typing import Any
 
 
@@ -32,10 +33,12 @@ def check_minimum(config: Any) -> None:
         minimum = spec.metadata.get("minimum")
         if minimum is None:
             continue
-        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < minimum:
             raise ValueError(f"{spec.name}={value!r} is not an integer of at least {minimum}")
+        object.__setattr__(config, spec.name, int(value))  # NumPy's integers are welcome, and kept as Python's
 
 
 def _given(config: Any) -> Iterator[tuple[Field[Any], Any]]:
+    """Fields and values, without those that are None and may be."""
     pairs = ((spec, getattr(config, spec.name)) for spec in fields(config))
-    return ((spec, value) for spec, value in pairs if value is not None)
+    return ((spec, value) for spec, value in pairs if value is not None or spec.default is not None)

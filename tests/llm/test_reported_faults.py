@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 from minisgl import LLM, SamplingParams
 
@@ -108,3 +110,41 @@ def test_a_nan_row_fails_alone(tiny: Path) -> None:
         assert "NaN" in bad["error"]
         assert good["token_ids"] == alone
         llm.cache_manager.check_integrity()
+
+
+@pytest.mark.parametrize("overlap", ["off", "on"])
+def test_a_chunk_with_nan_is_not_kept_for_others(tiny: Path, overlap: str) -> None:
+    """NaN times a weight of zero is NaN, so the bad token also spoils the KV of tokens before it in its chunk."""
+    system = [1, 2, 3, 4, 5]
+    with LLM(str(tiny), max_extend_tokens=8, num_page_override=256, overlap=overlap) as llm:
+        embedding = llm._parts.engine.model.model.embed_tokens.weight
+        with torch.inference_mode():
+            embedding[255] = float("nan")
+        assert llm.generate([*system, 255, *[7] * 5], GREEDY)[0]["finish_reason"] == "error"
+        assert llm.generate([*system, 9], GREEDY)[0]["finish_reason"] == "length"
+        llm.cache_manager.check_integrity()
+
+
+def test_a_text_that_is_too_long_by_far_is_refused_before_it_is_tokenized(llm: LLM) -> None:
+    with pytest.raises(ValueError, match=r"20000000 characters, so at least .* context length is 512"):
+        llm.generate("x" * 20_000_000)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"memory_ratio": "0.5"}, "memory_ratio='0.5'"),
+        ({"dtype": None}, "dtype=None"),
+        ({"page_size": None}, "page_size=None"),
+        ({"max_running_req": 10**25}, "max_running_req="),
+        ({"max_running_req": 10**10}, "max_running_req="),
+    ],
+)
+def test_absurd_options_are_refused_by_name(tiny: Path, config: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        LLM(str(tiny), **config)
+
+
+def test_numpy_numbers_are_options_too(tiny: Path) -> None:
+    with LLM(str(tiny), page_size=np.int64(4), num_page_override=np.int32(64)) as llm:
+        assert llm.stats()["page_size"] == 4
