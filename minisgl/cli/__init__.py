@@ -12,6 +12,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         from minisgl.cli.app import run  # here, because a wrong MINISGL_* variable is found on import
 
         run(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except (ValueError, OSError) as error:
         _fail(error)
 

@@ -22,8 +22,9 @@ PromptLogprobs = tuple[tuple[TokenLogprobs, ...], ...]
 class DeviceOutput:
     """What one batch gave; implements `core.BatchOutput`.
 
-    next_tokens: [B] int32 where the samples are, -1 where nothing was sampled or the row failed: the next batch reads
-    its tokens there (-2: the row is broken). The copy to the host starts at once, so that `result` waits for this batch and no later one.
+    next_tokens: [B] int32 where the samples are, -1 where nothing was sampled or the row failed, BROKEN where its KV
+    cannot be trusted: the next batch reads its tokens there. The copy to the host starts at once, so that `result`
+    waits for this batch and no later one.
     """
 
     def __init__(

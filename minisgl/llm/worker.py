@@ -72,8 +72,9 @@ class Worker:
         self._thread.start()
         try:
             self.parts, self.loop = self._started.result()
-        except BaseException:  # Ctrl-C while loading: the thread ends as soon as it can
+        except BaseException:  # Ctrl-C while loading: torch must not be at work when the interpreter ends
             self._inbox.queue.send([ShutdownMsg()])
+            self._thread.join()
             raise
 
     def submit(self, requests: Sequence[UserMsg], sink: Sink) -> None:

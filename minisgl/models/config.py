@@ -13,6 +13,7 @@ import torch
 
 from minisgl.models.registry import MODELS
 from minisgl.models.rope import RopeConfig
+from minisgl.models.values import count, flag, names, positive
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -56,23 +57,23 @@ class ModelConfig:
         config = _without_nulls(config)
         architecture = _architecture(config)
         _check_supported(config)
-        num_qo_heads = _required(config, "num_attention_heads")
-        hidden_size = _required(config, "hidden_size")
+        num_qo_heads = count(config, "num_attention_heads")
+        hidden_size = count(config, "hidden_size")
         return cls(
             architecture=architecture,
-            num_layers=_required(config, "num_hidden_layers"),
+            num_layers=count(config, "num_hidden_layers"),
             hidden_size=hidden_size,
-            intermediate_size=_required(config, "intermediate_size"),
+            intermediate_size=count(config, "intermediate_size"),
             num_qo_heads=num_qo_heads,
-            num_kv_heads=config.get("num_key_value_heads", num_qo_heads),
-            head_dim=config.get("head_dim", hidden_size // num_qo_heads),
-            vocab_size=_required(config, "vocab_size"),
-            max_position_embeddings=_required(config, "max_position_embeddings"),
+            num_kv_heads=count(config, "num_key_value_heads", num_qo_heads),
+            head_dim=count(config, "head_dim", hidden_size // num_qo_heads),
+            vocab_size=count(config, "vocab_size"),
+            max_position_embeddings=count(config, "max_position_embeddings"),
             rope=RopeConfig.from_hf(config),
-            rms_norm_eps=config.get("rms_norm_eps", 1e-6),
-            attention_bias=config.get("attention_bias", False),
-            mlp_bias=config.get("mlp_bias", False),
-            tie_word_embeddings=config.get("tie_word_embeddings", False),
+            rms_norm_eps=positive(config, "rms_norm_eps", 1e-6),
+            attention_bias=flag(config, "attention_bias"),
+            mlp_bias=flag(config, "mlp_bias"),
+            tie_word_embeddings=flag(config, "tie_word_embeddings"),
             dtype=_dtype(config),
         )
 
@@ -81,24 +82,20 @@ def _without_nulls(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if value is not None}
 
 
-def _required(config: Mapping[str, Any], key: str) -> Any:
-    if key not in config:
-        raise ValueError(f"the model's config lacks {key!r}")
-    return config[key]
-
-
 def _architecture(config: Mapping[str, Any]) -> str:
-    names = _required(config, "architectures")
-    if len(names) != 1:
-        raise ValueError(f"the model's config names {len(names)} architectures, {names}; exactly one is expected")
-    MODELS[names[0]]  # an unknown name is a ValueError here, before any weight is read
-    return str(names[0])
+    found = names(config, "architectures")
+    if not found:
+        raise ValueError("the model's config lacks 'architectures'")
+    if len(found) != 1:
+        raise ValueError(f"the model's config names {len(found)} architectures, {found}; exactly one is expected")
+    MODELS[found[0]]  # an unknown name is a ValueError here, before any weight is read
+    return found[0]
 
 
 def _check_supported(config: Mapping[str, Any]) -> None:
     if (act := config.get("hidden_act", "silu")) != "silu":
         raise ValueError(f"hidden_act={act!r} is not supported; known: 'silu'")
-    window, layer_types = config.get("sliding_window"), config.get("layer_types", [])
+    window, layer_types = config.get("sliding_window"), names(config, "layer_types")
     if window is not None and config.get("use_sliding_window", True):
         raise ValueError(f"sliding_window={window} is in use, and only full attention is supported")
     if other := sorted(set(layer_types) - {"full_attention"}):

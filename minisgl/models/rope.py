@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from minisgl.models.values import positive
+
 _INHERITED = ("rope_theta", "partial_rotary_factor", "original_max_position_embeddings")
 _NEEDED = {
     "default": (),
@@ -32,7 +34,7 @@ class RopeConfig:
     factor: float = 1.0
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
-    original_max_position_embeddings: int = 8192
+    original_max_position_embeddings: float = 8192
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> RopeConfig:
@@ -43,7 +45,8 @@ class RopeConfig:
         rope = _merge(config)
         rope_type = rope.get("rope_type", rope.get("type", "default"))
         _check(rope_type, rope)
-        return cls(rope_type, rope.get("rope_theta", 10000.0), **{key: rope[key] for key in _NEEDED[rope_type]})
+        theta = positive(rope, "rope_theta", 10000.0)
+        return cls(rope_type, theta, **{key: positive(rope, key) for key in _NEEDED[rope_type]})
 
     def inverse_frequencies(self, head_dim: int) -> torch.Tensor:
         """[head_dim / 2] float32 on the CPU, radians a position."""
@@ -66,13 +69,15 @@ def _merge(config: Mapping[str, Any]) -> dict[str, Any]:
     if "max_position_embeddings" in config:
         merged.setdefault("original_max_position_embeddings", config["max_position_embeddings"])
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    if not isinstance(rope, Mapping):
+        raise ValueError(f"the rope parameters of the model's config are not a mapping, but {rope!r}")
     return merged | {key: value for key, value in rope.items() if value is not None}
 
 
 def _check(rope_type: str, rope: Mapping[str, Any]) -> None:
     if nested := [key for key, value in rope.items() if isinstance(value, Mapping)]:
         raise ValueError(f"rope parameters that differ by kind of layer are not supported: {', '.join(nested)}")
-    if rope_type not in _NEEDED:
+    if not isinstance(rope_type, str) or rope_type not in _NEEDED:
         raise ValueError(f"rope_type={rope_type!r} is not supported; known: {', '.join(_NEEDED)}")
     if missing := [key for key in _NEEDED[rope_type] if key not in rope]:
         raise ValueError(f"rope_type={rope_type!r} needs {', '.join(missing)}")

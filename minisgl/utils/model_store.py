@@ -79,7 +79,7 @@ def resolve_model(name: str, need_weights: bool = True) -> Path:
     """
     if name.lower() in ALIASES:
         return pull(name)
-    path = Path(name).expanduser()
+    path = _expand(name)
     if name and path.is_dir():
         return _check_folder(path)
     if path.is_file():
@@ -90,6 +90,13 @@ def resolve_model(name: str, need_weights: bool = True) -> Path:
         f"no model {name!r}: it is not a file or folder here, not a Hugging Face id (org/name), "
         f"and not one of the aliases {', '.join(ALIASES)}"
     )
+
+
+def _expand(name: str) -> Path:
+    try:
+        return Path(name).expanduser()
+    except RuntimeError:  # ~somebody who is not there, or ~ where there is no home
+        return Path(name)
 
 
 def pull(alias: str, progress: bool = True) -> Path:

@@ -108,3 +108,32 @@ def test_a_sliding_window_that_is_not_in_use_is_accepted():
 @pytest.mark.parametrize("name", MODELS.names)
 def test_every_entry_of_the_registry_leads_to_the_class_of_its_name(name: str):
     assert MODELS[name]().__name__ == name
+
+
+@pytest.mark.parametrize("bad", [0, -1, 1.5, "8", True, 10**12, [8]])
+@pytest.mark.parametrize("key", ["num_attention_heads", "hidden_size", "vocab_size", "num_hidden_layers", "head_dim"])
+def test_a_count_that_is_none_is_refused_by_key_and_value(key: str, bad: object):
+    with pytest.raises(ValueError, match=rf"{key}="):
+        read(**{key: bad})
+
+
+@pytest.mark.parametrize(
+    ("key", "bad"),
+    [
+        ("rms_norm_eps", "x"),
+        ("rms_norm_eps", -1),
+        ("rms_norm_eps", float("nan")),
+        ("tie_word_embeddings", "no"),
+        ("architectures", 5),
+        ("architectures", [["LlamaForCausalLM"]]),
+        ("layer_types", 5),
+        ("rope_parameters", "linear"),
+        ("rope_parameters", {"rope_type": ["a"]}),
+        ("rope_parameters", {"rope_type": "default", "rope_theta": "a"}),
+        ("rope_parameters", {"rope_type": "default", "rope_theta": 0}),
+        ("rope_parameters", {"rope_type": "linear", "factor": 0}),
+    ],
+)
+def test_absurd_values_are_value_errors(key: str, bad: object):
+    with pytest.raises(ValueError, match=r"config|rope"):
+        read(**{key: bad})
