@@ -68,7 +68,7 @@ class TorchAttnBackend(BaseAttnBackend):
         """See the base class. Parts are joined in float32; each part's own result has q's dtype."""
         self._kv_pool.store_kv(k, v, meta.out_loc, layer_id)
         if meta.paged is not None and meta.is_all_paged:
-            return self._attend_slots(q, layer_id, meta.paged)[0].view(len(q), -1)
+            return self._attend_slots(q, layer_id, meta.paged)[0].flatten(1)
         q = q.view(len(q), *self._head_shape)
         out = q.new_empty(q.shape, dtype=torch.float32 if meta.prefixes else q.dtype)
         lse = q.new_empty(q.shape[:-1], dtype=torch.float32)

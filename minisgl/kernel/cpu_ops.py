@@ -2,6 +2,9 @@
 
 Results are new tensors without a history for autograd, which takes no note of changes in place either. Strides may be
 anything outside the last dim where torch_ops says so; elsewhere tensors are contiguous.
+
+Calls keep Python's interpreter lock. Letting go of it for a few microseconds, some 200 times a step, made a step ten times
+as long while another thread was busy, for Python hands the lock over only every 5 ms.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ def _functions() -> Functions:
         logger.info("no C++ compiler was found; the slower kernels of torch are used")
         return {}
     try:
-        library = ctypes.CDLL(str(build(compiler, ENV.CACHE_DIR.value)))
+        library = ctypes.PyDLL(str(build(compiler, ENV.CACHE_DIR.value)))
     except (BuildError, OSError) as error:
         logger.warning("the C++ kernels could not be built; the slower ones of torch are used: %s", error)
         return {}

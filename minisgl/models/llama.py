@@ -42,7 +42,7 @@ class LlamaAttention(nn.Module):
         self.o_proj = RowParallelLinear(q_size, hidden, bias, place)
 
     def forward(self, x: torch.Tensor, rotation: Rotation, ctx: Context) -> torch.Tensor:
-        qkv = self.qkv_proj(x).view(len(x), -1, self.head_dim)
+        qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
         qk, v = qkv.split_with_sizes([self.num_qo_heads + self.num_kv_heads, self.num_kv_heads], dim=1)
         q, k = rotation.apply(qk).split_with_sizes([self.num_qo_heads, self.num_kv_heads], dim=1)
         out: torch.Tensor = self.o_proj(self.attn(q, k, v, ctx))

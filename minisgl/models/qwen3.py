@@ -44,7 +44,7 @@ class Qwen3Attention(nn.Module):
         self.o_proj = RowParallelLinear(q_size, hidden, bias, place)
 
     def forward(self, x: torch.Tensor, rotation: Rotation, ctx: Context) -> torch.Tensor:
-        qkv = self.qkv_proj(x).view(len(x), -1, self.head_dim)
+        qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
         q, k, v = qkv.split_with_sizes([self.num_qo_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
         q = rotation.apply(self.q_norm(q))
         k = rotation.apply(self.k_norm(k))

@@ -35,7 +35,8 @@ template <class T>
 void add_rms_norm(const T* x, T* residual, int64_t tokens, int64_t n, const T* weight, float eps, T* out, int threads) {
     parallel_for(tokens, tokens * n, threads, [=](int64_t row) {
         T* sum = residual + row * n;
-        for (int64_t i = 0; i < n; i += LANES) store(sum + i, load(sum + i, n - i) + load(x + row * n + i, n - i), n - i);
+        const T* added = x + row * n;
+        for (int64_t i = 0; i < n; i += LANES) store(sum + i, load(sum + i, n - i) + load(added + i, n - i), n - i);
         normalise(sum, weight, out + row * n, n, eps);
     });
 }
@@ -43,7 +44,7 @@ void add_rms_norm(const T* x, T* residual, int64_t tokens, int64_t n, const T* w
 // gate_up [T, 2 * N], dense -> out [T, N] = silu(gate) * up.
 template <class T>
 void silu_and_mul(const T* gate_up, int64_t tokens, int64_t n, T* out, int threads) {
-    parallel_for(tokens, tokens * n * 2, threads, [=](int64_t row) {
+    parallel_for(tokens, tokens * n * 4, threads, [=](int64_t row) {
         const T *gate = gate_up + row * 2 * n, *up = gate + n;
         for (int64_t i = 0; i < n; i += LANES) {
             const Vec x = load(gate + i, n - i);
@@ -66,7 +67,8 @@ void apply_rotary(const T* x, int64_t tokens, int64_t heads, int64_t dim, int64_
             T* turned = out + row * dim + begin;
             for (int64_t i = 0; i < half; i += LANES) {
                 const int64_t left = half - i;
-                store(turned + i, load(own + i, left) * load(c + i, left) + load(other + i, left) * load(s + i, left), left);
+                const Vec by_cos = load(own + i, left) * load(c + i, left);
+                store(turned + i, by_cos + load(other + i, left) * load(s + i, left), left);
             }
         }
     });

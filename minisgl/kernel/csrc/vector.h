@@ -127,7 +127,8 @@ inline Vec exp(Vec x) {
     const Vec n = (x * 1.44269504f + ROUNDER) - ROUNDER;
     const Vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     Vec p = splat(1.9875691500e-4f);
-    for (float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f}) p = p * r + c;
+    for (float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
+        p = p * r + c;
     const IntVec exponent = __builtin_convertvector(n, IntVec) + 127;
     return (p * r * r + r + 1.0f) * (Vec)(exponent << 23);
 }
