@@ -54,7 +54,8 @@ class DeviceOutput:
         broken: [B] bool, rows whose last hidden state is not finite. They fail even if they sampled nothing, for their
         KV must not be kept for others.
         """
-        samples = samples or SampleOutput(torch.empty(0, dtype=torch.int32))
+        device = broken.device if broken is not None else torch.device("cpu")
+        samples = samples or SampleOutput(torch.empty(0, dtype=torch.int32, device=device))
         assert len(rows) == len(samples.tokens), f"{len(rows)} rows for {len(samples.tokens)} samples"
         next_tokens = samples.tokens.new_full((num_reqs,), -1)
         next_tokens[to_device(rows, torch.int64, next_tokens.device)] = samples.tokens
