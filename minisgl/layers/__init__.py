@@ -1,7 +1,7 @@
 """Building blocks of the models: each knows which part of which checkpoint tensor it holds."""
 
 from minisgl.layers.attention import AttentionLayer
-from minisgl.layers.base import Layer, Placement, Slot
+from minisgl.layers.base import Layer, Placement, WeightSlot
 from minisgl.layers.embedding import LMHead, VocabParallelEmbedding
 from minisgl.layers.linear import ColumnParallelLinear, RowParallelLinear
 from minisgl.layers.norm import RMSNorm
@@ -17,6 +17,6 @@ __all__ = [
     "RotaryEmbedding",
     "Rotation",
     "RowParallelLinear",
-    "Slot",
     "VocabParallelEmbedding",
+    "WeightSlot",
 ]

@@ -27,7 +27,7 @@ class Placement:
 
 
 @dataclass(frozen=True, eq=False)
-class Slot:
+class WeightSlot:
     """Where one checkpoint tensor goes.
 
     shape: of the whole tensor in the checkpoint. dest: memory for this rank's part, which starts at `start` along
@@ -53,7 +53,7 @@ class Slot:
 class Layer(nn.Module):
     """A block that holds weights."""
 
-    def slots(self) -> dict[str, Slot]:
+    def slots(self) -> dict[str, WeightSlot]:
         """By tensor name: "weight" is the layer's own, "q_proj.weight" that of a sibling which this layer replaces."""
         raise NotImplementedError
 

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from minisgl.distributed import all_gather, all_reduce
-from minisgl.layers.base import Layer, Placement, Slot
+from minisgl.layers.base import Layer, Placement, WeightSlot
 from minisgl.layers.linear import Linear
 
 
@@ -20,8 +20,8 @@ class VocabParallelEmbedding(Layer):
         self.start = place.tp.rank * self.share
         self.weight = place.parameter(self.share, hidden_size)
 
-    def slots(self) -> dict[str, Slot]:
-        return {"weight": Slot(self.shape, self.weight, start=self.start)}
+    def slots(self) -> dict[str, WeightSlot]:
+        return {"weight": WeightSlot(self.shape, self.weight, start=self.start)}
 
     def partial(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Vectors of the ids that this rank holds, zeros for the others."""
@@ -52,9 +52,9 @@ class LMHead(Linear):
         self.tied = tied_to is not None
         self.shape, self.start = (vocab_size, hidden_size), place.tp.rank * share
 
-    def slots(self) -> dict[str, Slot]:
+    def slots(self) -> dict[str, WeightSlot]:
         assert self.weight is not None
-        return {} if self.tied else {"weight": Slot(self.shape, self.weight, start=self.start)}
+        return {} if self.tied else {"weight": WeightSlot(self.shape, self.weight, start=self.start)}
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """[N, H] -> [N, V] float32, the same on every rank."""

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from minisgl.distributed import TPInfo, all_reduce
-from minisgl.layers.base import Layer, Placement, Slot
+from minisgl.layers.base import Layer, Placement, WeightSlot
 from minisgl.layers.packed import pack_weight, packed_linear
 
 
@@ -52,14 +52,14 @@ class ColumnParallelLinear(Linear):
         super().__init__(place.parameter(rows, in_features), place.parameter(rows) if bias else None, place.tp)
         self.in_features, self.parts, self.shares = in_features, dict(parts), shares
 
-    def slots(self) -> dict[str, Slot]:
+    def slots(self) -> dict[str, WeightSlot]:
         assert self.weight is not None
         slots, row = {}, 0
         for name, share in self.shares.items():
             total, rows, start = self.parts[name], slice(row, row + share), self.tp.rank * share
-            slots[f"{name}.weight"] = Slot((total, self.in_features), self.weight[rows], start=start)
+            slots[f"{name}.weight"] = WeightSlot((total, self.in_features), self.weight[rows], start=start)
             if self.bias is not None:
-                slots[f"{name}.bias"] = Slot((total,), self.bias[rows], start=start)
+                slots[f"{name}.bias"] = WeightSlot((total,), self.bias[rows], start=start)
             row += share
         return slots
 
@@ -77,11 +77,11 @@ class RowParallelLinear(Linear):
         super().__init__(place.parameter(out_features, share), bias_vector, place.tp)
         self.shape, self.start = (out_features, in_features), place.tp.rank * share
 
-    def slots(self) -> dict[str, Slot]:
+    def slots(self) -> dict[str, WeightSlot]:
         assert self.weight is not None
-        slots = {"weight": Slot(self.shape, self.weight, dim=1, start=self.start)}
+        slots = {"weight": WeightSlot(self.shape, self.weight, dim=1, start=self.start)}
         if self.bias is not None:
-            slots["bias"] = Slot(self.shape[:1], self.bias)
+            slots["bias"] = WeightSlot(self.shape[:1], self.bias)
         return slots
 
     def partial(self, x: torch.Tensor) -> torch.Tensor:

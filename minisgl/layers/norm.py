@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from minisgl.kernel import add_rms_norm, rms_norm
-from minisgl.layers.base import Layer, Placement, Slot
+from minisgl.layers.base import Layer, Placement, WeightSlot
 
 
 class RMSNorm(Layer):
@@ -16,8 +16,8 @@ class RMSNorm(Layer):
         self.shape, self.eps = (size,), eps
         self.weight = place.parameter(size)
 
-    def slots(self) -> dict[str, Slot]:
-        return {"weight": Slot(self.shape, self.weight)}
+    def slots(self) -> dict[str, WeightSlot]:
+        return {"weight": WeightSlot(self.shape, self.weight)}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return rms_norm(x, self.weight, self.eps)

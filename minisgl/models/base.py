@@ -12,7 +12,7 @@ from torch import nn
 
 from minisgl.core import Context
 from minisgl.distributed import SINGLE, TPInfo
-from minisgl.layers import Layer, LMHead, Placement, RotaryEmbedding, Slot
+from minisgl.layers import Layer, LMHead, Placement, RotaryEmbedding, WeightSlot
 from minisgl.models.config import ModelConfig
 from minisgl.models.registry import MODELS
 from minisgl.utils.logging import get_logger
@@ -48,7 +48,7 @@ class BaseCausalLM(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.place = place
-        self._slots: dict[str, Slot] = {}
+        self._slots: dict[str, WeightSlot] = {}
         self._loaded: set[str] = set()
 
     @abstractmethod
@@ -101,19 +101,19 @@ class BaseCausalLM(nn.Module, ABC):
             self.load_weight(name, tensor)
         self.finish_loading()
 
-    def _all_slots(self) -> dict[str, Slot]:
+    def _all_slots(self) -> dict[str, WeightSlot]:
         if not self._slots:
             self._slots = _collect_slots(self)
         return self._slots
 
-    def _slot(self, name: str) -> Slot:
+    def _slot(self, name: str) -> WeightSlot:
         slot = self._all_slots().get(name)
         if slot is None:
             raise ValueError(f"unknown tensor {name!r}: {self.config.architecture} as configured has no such weight")
         return slot
 
 
-def _collect_slots(model: nn.Module) -> dict[str, Slot]:
+def _collect_slots(model: nn.Module) -> dict[str, WeightSlot]:
     """Every slot by its full tensor name; see `Layer.slots` for the two kinds of key."""
     slots = {}
     for path, layer in model.named_modules():

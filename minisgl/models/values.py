@@ -1,4 +1,4 @@
-"""Single values of a config.json, checked: whatever a file holds, the answer is a value of the right kind or a ValueError."""
+"""Single values of a config.json, checked: a value of the right kind or a ValueError, whatever a file holds."""
 
 from __future__ import annotations
 
