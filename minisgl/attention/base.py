@@ -24,5 +24,6 @@ class BaseAttnBackend(ABC):
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: Any) -> torch.Tensor:
         """Store k, v [T, Hkv, D] in the pool, then attend with q [T, Hq, D]; the result is [T, Hq * D].
 
+        The result may be overwritten by the next call with the same `meta`.
         Position p of a request sees its positions 0 .. p. Scale is 1 / sqrt(D).
         """

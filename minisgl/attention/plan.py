@@ -54,11 +54,14 @@ class PagedPart:
     """All requests with one new token, where a kernel reads the pool by slot.
 
     slots: int32, those of every request one after the other; indptr: [B + 1] int32, where each one's begin.
+    o [B, Hq * D], lse [B, Hq] float32: where every layer's result goes in turn.
     """
 
     tokens: Index
     slots: torch.Tensor
     indptr: torch.Tensor
+    o: torch.Tensor
+    lse: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,30 +89,37 @@ class TorchAttnMetadata:
     num_gathered: int
 
     @property
-    def is_all_paged(self) -> bool:
-        return self.paged is not None and not self.prefixes and not self.extends
+    def only_paged(self) -> PagedPart | None:
+        """The paged part if it is all there is."""
+        return None if self.prefixes or self.extends else self.paged
+
+
+@dataclass(frozen=True)
+class AttnShape:
+    """What does not change from batch to batch. paged: whether a kernel reads decodes by slot."""
+
+    page_size: int
+    num_qo_heads: int
+    num_kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+    device: torch.device
+    paged: bool
+
+    @property
+    def bytes_per_key(self) -> int:
+        """Bytes of one slot's keys in one layer."""
+        return self.num_kv_heads * self.head_dim * self.dtype.itemsize
 
 
 class BatchPlanner:
-    """Plans one batch. table [B, P]: the page-table rows of `reqs`. bytes_per_key: of one slot's keys in one layer.
+    """Plans one batch. table [B, P]: the page-table rows of `reqs`."""
 
-    paged: whether decodes are read by slot; if not, they are made into rectangles.
-    """
-
-    def __init__(
-        self,
-        reqs: Sequence[Req],
-        table: IntArray,
-        page_size: int,
-        bytes_per_key: int,
-        device: torch.device,
-        paged: bool,
-    ) -> None:
+    def __init__(self, reqs: Sequence[Req], table: IntArray, shape: AttnShape) -> None:
         self._table = table
-        self._page_size = page_size
-        self._bytes_per_key = bytes_per_key
-        self._device = device
-        self._paged = paged
+        self._shape = shape
+        self._page_size = shape.page_size
+        self._device = shape.device
         self._cached = np.array([req.cached_len for req in reqs])
         self._extend = np.array([req.extend_len for req in reqs])
         self._first_token = np.cumsum(self._extend) - self._extend
@@ -120,12 +130,12 @@ class BatchPlanner:
         for rows, num_pages in shared:
             start[rows] = num_pages * self._page_size
         prefixes = (*self._shared_parts(shared), *self._private_parts(start))
-        decodes = () if self._paged else tuple(self._decode_parts(start))
+        decodes = () if self._shape.paged else tuple(self._decode_parts(start))
         return TorchAttnMetadata(
             out_loc=torch.from_numpy(self._out_loc()).to(self._device),
             prefixes=prefixes,
             extends=tuple(self._extend_parts()),
-            paged=self._paged_part(start) if self._paged else None,
+            paged=self._paged_part(start) if self._shape.paged else None,
             decodes=decodes,
             num_gathered=_most_gathered((*prefixes, *decodes)),
         )
@@ -171,8 +181,14 @@ class BatchPlanner:
             return None
         slots = [self._run_of_slots(int(row), int(start[row])) for row in rows]
         indptr = np.cumsum([0, *map(len, slots)], dtype=np.int32)
-        tokens = self._index(self._first_token[rows])
-        return PagedPart(tokens, torch.from_numpy(np.concatenate(slots)), torch.from_numpy(indptr))
+        shape = self._shape
+        return PagedPart(
+            self._index(self._first_token[rows]),
+            torch.from_numpy(np.concatenate(slots)),
+            torch.from_numpy(indptr),
+            o=torch.empty(len(rows), shape.num_qo_heads * shape.head_dim, dtype=shape.dtype),
+            lse=torch.empty(len(rows), shape.num_qo_heads),
+        )
 
     def _run_of_slots(self, row: int, start: int) -> IntArray:
         """[start, cached_len] of one row, int32; quicker than `_slots` for many positions."""
@@ -190,13 +206,13 @@ class BatchPlanner:
         for row in rows[in_place]:
             yield self._bucket(np.array([row]), start)
         rest = rows[~in_place]
-        max_tokens = max(1, MAX_BUCKET_BYTES // self._bytes_per_key)
+        max_tokens = max(1, MAX_BUCKET_BYTES // self._shape.bytes_per_key)
         for members in length_buckets(self._cached[rest] + 1 - start[rest], max_tokens):
             yield self._bucket(rest[members], start)
 
     def _reads_in_place(self, row: int, start: int, num_rows: int) -> bool:
         num_keys = int(self._cached[row]) + 1 - start
-        if num_rows > MAX_ROWS_IN_PLACE and num_keys * self._bytes_per_key < MIN_IN_PLACE_BYTES:
+        if num_rows > MAX_ROWS_IN_PLACE and num_keys * self._shape.bytes_per_key < MIN_IN_PLACE_BYTES:
             return False
         pages = self._table[row, start // self._page_size : self._cached[row] // self._page_size + 1]
         return bool((np.diff(pages) == 1).all())

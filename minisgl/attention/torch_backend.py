@@ -10,7 +10,15 @@ import torch
 
 from minisgl.attention.base import BaseAttnBackend
 from minisgl.attention.index import Index, IntArray, put, take
-from minisgl.attention.plan import BatchPlanner, DecodePart, ExtendPart, PagedPart, PrefixPart, TorchAttnMetadata
+from minisgl.attention.plan import (
+    AttnShape,
+    BatchPlanner,
+    DecodePart,
+    ExtendPart,
+    PagedPart,
+    PrefixPart,
+    TorchAttnMetadata,
+)
 from minisgl.core import Batch, KVPool
 from minisgl.kernel import decode_attention, has_cpp
 from minisgl.kernel.torch_ops import attention, merge_states
@@ -41,23 +49,16 @@ class TorchAttnBackend(BaseAttnBackend):
         """Raises ValueError if num_kv_heads does not divide num_qo_heads."""
         if num_qo_heads % num_kv_heads != 0:
             raise ValueError(f"num_kv_heads={num_kv_heads} does not divide num_qo_heads={num_qo_heads}")
+        sample = kv_pool.k_cache(0)
         self._kv_pool = kv_pool
         self._page_table = page_table
-        self._page_size = page_size
-        self._head_shape = (num_kv_heads, num_qo_heads // num_kv_heads, head_dim)
-        self._bytes_per_key = num_kv_heads * head_dim * kv_pool.k_cache(0).element_size()
-        self._paged = has_cpp(kv_pool.k_cache(0))
+        self._shape = AttnShape(
+            page_size, num_qo_heads, num_kv_heads, head_dim, sample.dtype, page_table.device, paged=has_cpp(sample)
+        )
         self._scratch = self._new_scratch(0)
 
     def plan(self, batch: Batch) -> TorchAttnMetadata:
-        meta = BatchPlanner(
-            batch.reqs,
-            self._table_of(batch),
-            self._page_size,
-            self._bytes_per_key,
-            device=self._page_table.device,
-            paged=self._paged,
-        ).plan()
+        meta = BatchPlanner(batch.reqs, self._table_of(batch), self._shape).plan()
         if meta.num_gathered > len(self._scratch[0]):
             self._scratch = self._new_scratch(meta.num_gathered)
         return meta
@@ -67,15 +68,21 @@ class TorchAttnBackend(BaseAttnBackend):
     ) -> torch.Tensor:
         """See the base class. Parts are joined in float32; each part's own result has q's dtype."""
         self._kv_pool.store_kv(k, v, meta.out_loc, layer_id)
-        if meta.paged is not None and meta.is_all_paged:
-            return self._attend_slots(q, layer_id, meta.paged)[0].flatten(1)
-        q = q.view(len(q), *self._head_shape)
+        if meta.only_paged is not None:
+            return self._attend_paged(q, layer_id, meta.only_paged)
+        return self._attend_parts(q, k, v, layer_id, meta)
+
+    def _attend_parts(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: TorchAttnMetadata
+    ) -> torch.Tensor:
+        q = q.view(len(q), self._shape.num_kv_heads, -1, self._shape.head_dim)
         out = q.new_empty(q.shape, dtype=torch.float32 if meta.prefixes else q.dtype)
         lse = q.new_empty(q.shape[:-1], dtype=torch.float32)
         for extend in meta.extends:
             _put_state(out, lse, extend.tokens, _attend_new_tokens(q, k, v, extend))
         if meta.paged is not None:
-            _put_state(out, lse, meta.paged.tokens, self._attend_paged(q, layer_id, meta.paged))
+            o = self._attend_paged(take(q, meta.paged.tokens).flatten(1, 2), layer_id, meta.paged)
+            _put_state(out, lse, meta.paged.tokens, (o.view(-1, *q.shape[1:]), meta.paged.lse.view(-1, *q.shape[1:-1])))
         for decode in meta.decodes:
             _put_state(out, lse, decode.tokens, self._attend_own(q, layer_id, decode))
         for prefix in meta.prefixes:
@@ -91,7 +98,7 @@ class TorchAttnBackend(BaseAttnBackend):
 
     def _table_of(self, batch: Batch) -> IntArray:
         """[B, P] page-table rows of the batch on the host, as wide as its longest context."""
-        num_pages = div_ceil(max(req.device_len for req in batch.reqs), self._page_size)
+        num_pages = div_ceil(max(req.device_len for req in batch.reqs), self._shape.page_size)
         rows = [req.table_idx for req in batch.reqs]
         return self._page_table[rows, :num_pages].cpu().numpy()
 
@@ -100,15 +107,11 @@ class TorchAttnBackend(BaseAttnBackend):
         keys, values = self._kv_pool.k_cache(layer_id), self._kv_pool.v_cache(layer_id)
         return take(keys, slots, self._scratch[0]), take(values, slots, self._scratch[1])
 
-    def _attend_paged(self, q: torch.Tensor, layer_id: int, part: PagedPart) -> State:
-        queries = take(q, part.tokens)
-        o, lse = self._attend_slots(queries.flatten(1, 2), layer_id, part)
-        return o.view(queries.shape), lse.view(queries.shape[:-1])
-
-    def _attend_slots(self, q: torch.Tensor, layer_id: int, part: PagedPart) -> State:
-        """One query a request, q [B, Hq, D], to its own keys, read where they lie. o is shaped as q."""
+    def _attend_paged(self, q: torch.Tensor, layer_id: int, part: PagedPart) -> torch.Tensor:
+        """One query a request, q [B, Hq, D], to its own keys, read where they lie; fills the part's o and lse."""
         keys, values = self._kv_pool.k_cache(layer_id), self._kv_pool.v_cache(layer_id)
-        return decode_attention(q, keys, values, part.slots, part.indptr)
+        decode_attention(q, keys, values, part.slots, part.indptr, part.o, part.lse)
+        return part.o
 
     def _attend_own(self, q: torch.Tensor, layer_id: int, part: DecodePart) -> State:
         """One query a request to its own keys; the group's heads are the kernel's query rows, so keys are read once."""

@@ -1,10 +1,11 @@
 """The operations of torch_ops in C++ (csrc/), for float32 and bfloat16 on a CPU: the same names, arguments and results.
 
-Results are new tensors without a history for autograd, which takes no note of changes in place either. Strides may be
-anything outside the last dim where torch_ops says so; elsewhere tensors are contiguous.
+Results have no history for autograd, which takes no note of changes in place either. Tensors are contiguous but where
+torch_ops allows strides. There are as few calls into torch as can be: after a matmul has swept the caches, each takes
+some 10 us.
 
-Calls keep Python's interpreter lock. Letting go of it for a few microseconds, some 200 times a step, made a step ten times
-as long while another thread was busy, for Python hands the lock over only every 5 ms.
+Calls keep the interpreter lock. Letting go of it for a few microseconds, some 200 times a step, made a step ten times
+as long while another thread was busy: Python hands the lock back only every 5 ms.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 # Arguments of the C functions: p pointer, n int64, f float, t number of threads. There is one for each dtype.
 _SIGNATURES = {
     "rms_norm": "pnnnnnpfpt",
-    "add_rms_norm": "ppnnpfpt",
+    "add_rms_norm": "ppnnpft",
     "silu_and_mul": "pnnpt",
-    "apply_rotary": "pnnnnnpppt",
+    "apply_rotary": "pnnnnppt",
     "store_cache": "pppnnppnnt",
     "decode_attention": "pnppppnnnnppt",
 }
@@ -93,16 +94,14 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
 
 
 def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    tokens, size = x.shape
     assert x.is_contiguous(), x.stride()
     assert residual.is_contiguous(), residual.stride()
     assert x.dtype == residual.dtype == weight.dtype, (x.dtype, residual.dtype, weight.dtype)
-    out = torch.empty_like(x)
-    tokens, size = x.shape
     _functions()["add_rms_norm", x.dtype](
-        *(x.data_ptr(), residual.data_ptr(), tokens, size),
-        *(weight.data_ptr(), eps, out.data_ptr(), torch.get_num_threads()),
+        *(x.data_ptr(), residual.data_ptr(), tokens, size, weight.data_ptr(), eps, torch.get_num_threads())
     )
-    return out
+    return x
 
 
 def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
@@ -115,18 +114,15 @@ def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
     return out
 
 
-def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    assert x.stride(-1) == 1, x.stride()
-    assert x.dtype == cos.dtype == sin.dtype, (x.dtype, cos.dtype, sin.dtype)
-    tokens, heads, dim = x.shape
+def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, num_heads: int) -> None:
+    tokens, _, dim = x.shape
+    assert _has_dense_rows(x), x.stride()
     assert cos.is_contiguous(), cos.stride()
     assert sin.is_contiguous(), sin.stride()
-    out = torch.empty(tokens, heads, dim, dtype=x.dtype)
+    assert x.dtype == cos.dtype == sin.dtype, (x.dtype, cos.dtype, sin.dtype)
     _functions()["apply_rotary", x.dtype](
-        *(x.data_ptr(), tokens, heads, dim, x.stride(0), x.stride(1)),
-        *(cos.data_ptr(), sin.data_ptr(), out.data_ptr(), torch.get_num_threads()),
+        *(x.data_ptr(), tokens, num_heads, dim, x.stride(0), cos.data_ptr(), sin.data_ptr(), torch.get_num_threads())
     )
-    return out
 
 
 def store_cache(
@@ -136,24 +132,28 @@ def store_cache(
     assert _has_dense_rows(k), k.stride()
     assert _has_dense_rows(v), v.stride()
     assert k.dtype == v.dtype == k_cache.dtype, (k.dtype, v.dtype, k_cache.dtype)
-    slots = indices.long()
+    assert indices.dtype == torch.int64, indices.dtype
     _functions()["store_cache", k.dtype](
-        *(k_cache.data_ptr(), v_cache.data_ptr(), slots.data_ptr(), tokens, heads * dim),
+        *(k_cache.data_ptr(), v_cache.data_ptr(), indices.data_ptr(), tokens, heads * dim),
         *(k.data_ptr(), v.data_ptr(), k.stride(0), v.stride(0), torch.get_num_threads()),
     )
 
 
 def decode_attention(
-    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slots: torch.Tensor, indptr: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    slots: torch.Tensor,
+    indptr: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+) -> None:
     rows, num_qo_heads, dim = q.shape
     assert _has_dense_rows(q), q.stride()
-    assert q.dtype == k_cache.dtype, (q.dtype, k_cache.dtype)
+    assert q.dtype == k_cache.dtype == o.dtype, (q.dtype, k_cache.dtype, o.dtype)
     assert slots.dtype == indptr.dtype == torch.int32, (slots.dtype, indptr.dtype)
-    o = torch.empty(rows, num_qo_heads, dim, dtype=q.dtype)
-    lse = torch.empty(rows, num_qo_heads)
+    assert o.numel() == lse.numel() * dim == rows * num_qo_heads * dim, (q.shape, o.shape, lse.shape)
     _functions()["decode_attention", q.dtype](
         *(q.data_ptr(), q.stride(0), k_cache.data_ptr(), v_cache.data_ptr(), slots.data_ptr(), indptr.data_ptr()),
         *(rows, num_qo_heads, k_cache.shape[1], dim, o.data_ptr(), lse.data_ptr(), torch.get_num_threads()),
     )
-    return o, lse

@@ -30,7 +30,10 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
 
 
 def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    """rms_norm(residual + x), where the sum, rounded to the dtype, is left in `residual`. x, residual [T, N]."""
+    """rms_norm(residual + x), where the sum, rounded to the dtype, is left in `residual`.
+
+    x, residual [T, N]. x is given up: the result may lie in its memory.
+    """
     return rms_norm(residual.add_(x), weight, eps)
 
 
@@ -40,14 +43,15 @@ def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
     return F.silu(gate).mul_(up)
 
 
-def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """Turn every head of x [T, H, D] by its token's angle; a new tensor. x: any strides with a dense last dim.
+def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, num_heads: int) -> None:
+    """Turn the first num_heads heads of every token of x [T, H, D] by the token's angle, in place.
 
-    Element i turns with element i + D/2: (a, b) -> (a cos - b sin, b cos + a sin), which is
+    x: tokens any stride apart. Element i turns with element i + D/2: (a, b) -> (a cos - b sin, b cos + a sin), which is
     x * cos + (b, a) * (-sin, sin); rolling by D/2 swaps a and b. cos, sin: [T, 1, D], the first half of sin negated.
     """
-    swapped = x.roll(x.shape[-1] // 2, dims=-1)
-    return swapped.mul_(sin).addcmul_(x, cos)
+    heads = x[:, :num_heads]
+    swapped = heads.roll(x.shape[-1] // 2, dims=-1)
+    heads.mul_(cos).addcmul_(swapped, sin)
 
 
 def store_cache(
@@ -59,21 +63,25 @@ def store_cache(
 
 
 def decode_attention(
-    q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, slots: torch.Tensor, indptr: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    slots: torch.Tensor,
+    indptr: torch.Tensor,
+    o: torch.Tensor,
+    lse: torch.Tensor,
+) -> None:
     """Attention of one query a row to the keys and values in that row's slots of the pool, with its log-sum-exp.
 
     q [B, Hq, D], rows any stride apart; k_cache, v_cache [slots, Hkv, D] of q's dtype. slots int32: row b reads
     [indptr[b], indptr[b + 1]) of it, at least one; indptr [B + 1] int32. Scale is 1 / sqrt(D).
-    Returns o [B, Hq, D] of q's dtype and lse [B, Hq] float32.
+    Writes o [B, Hq * D] of q's dtype and lse [B, Hq] float32.
     """
     num_kv_heads, head_dim = k_cache.shape[1:]
-    states = []
     for row, (begin, end) in enumerate(itertools.pairwise(indptr.tolist())):
         keys, values = (x[slots[begin:end].long()].transpose(0, 1)[None] for x in (k_cache, v_cache))
-        states.append(attention_by_matmul(q[row].view(1, num_kv_heads, -1, head_dim), keys, values))
-    o, lse = (torch.cat(parts) for parts in zip(*states, strict=True))
-    return o.flatten(1, 2), lse.flatten(1, 2)
+        state = attention_by_matmul(q[row].view(1, num_kv_heads, -1, head_dim), keys, values)
+        o[row], lse[row] = (part.flatten() for part in state)
 
 
 def attention(

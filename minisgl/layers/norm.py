@@ -23,7 +23,10 @@ class RMSNorm(Layer):
         return rms_norm(x, self.weight, self.eps)
 
     def add_and_norm(self, x: torch.Tensor, residual: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
-        """(norm(residual + x), residual + x). The sum is written into `residual`; None starts a new one from x."""
+        """(norm(residual + x), residual + x). The sum is written into `residual`; None starts a new one from x.
+
+        x is given up: one of the results may lie in its memory.
+        """
         if residual is None:
             return rms_norm(x, self.weight, self.eps), x
         return add_rms_norm(x, residual, self.weight, self.eps), residual

@@ -20,9 +20,9 @@ class Rotation(NamedTuple):
     cos: torch.Tensor
     sin: torch.Tensor
 
-    def apply(self, x: torch.Tensor) -> torch.Tensor:
-        """Turn every head of x [T, heads, D] by its token's rotation; a new tensor."""
-        return apply_rotary(x, self.cos, self.sin)
+    def turn(self, x: torch.Tensor, num_heads: int) -> None:
+        """Turn the first num_heads heads of x [T, heads, D] by their token's rotation, in place."""
+        apply_rotary(x, self.cos, self.sin, num_heads)
 
 
 class RotaryEmbedding(nn.Module):

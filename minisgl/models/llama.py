@@ -1,6 +1,7 @@
 """Llama, and what is built like it (SmolLM2): pre-norm decoder, grouped-query attention, gated MLP.
 
 Shape letters: T tokens in the batch, H hidden size, Hq and Hkv heads of this rank, D head dim.
+`forward` is called by its name: nn.Module's own call looks for hooks, of which there are none, for some us a time.
 Source: arXiv:2302.13971, arXiv:2407.21783; module names as in transformers' `modeling_llama.py`.
 """
 
@@ -42,11 +43,10 @@ class LlamaAttention(nn.Module):
         self.o_proj = RowParallelLinear(q_size, hidden, bias, place)
 
     def forward(self, x: torch.Tensor, rotation: Rotation, ctx: Context) -> torch.Tensor:
-        qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
-        qk, v = qkv.split_with_sizes([self.num_qo_heads + self.num_kv_heads, self.num_kv_heads], dim=1)
-        q, k = rotation.apply(qk).split_with_sizes([self.num_qo_heads, self.num_kv_heads], dim=1)
-        out: torch.Tensor = self.o_proj(self.attn(q, k, v, ctx))
-        return out
+        qkv = self.qkv_proj.forward(x).view(x.shape[0], -1, self.head_dim)
+        rotation.turn(qkv, self.num_qo_heads + self.num_kv_heads)
+        q, k, v = qkv.split_with_sizes([self.num_qo_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
+        return self.o_proj.forward(self.attn.forward(q, k, v, ctx))
 
 
 class LlamaMLP(nn.Module):
@@ -59,8 +59,7 @@ class LlamaMLP(nn.Module):
         self.down_proj = RowParallelLinear(inner, hidden, bias, place)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.down_proj(silu_and_mul(self.gate_up_proj(x)))
-        return out
+        return self.down_proj.forward(silu_and_mul(self.gate_up_proj.forward(x)))
 
 
 class LlamaDecoderLayer(nn.Module):
@@ -76,11 +75,11 @@ class LlamaDecoderLayer(nn.Module):
     def forward(
         self, x: torch.Tensor, residual: torch.Tensor | None, rotation: Rotation, ctx: Context
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """x: [T, H]. residual: [T, H], written in place; None in the first layer."""
+        """x: [T, H], given up. residual: [T, H], written in place; None in the first layer."""
         x, residual = self.input_layernorm.add_and_norm(x, residual)
-        x = self.self_attn(x, rotation, ctx)
+        x = self.self_attn.forward(x, rotation, ctx)
         x, residual = self.post_attention_layernorm.add_and_norm(x, residual)
-        return self.mlp(x), residual
+        return self.mlp.forward(x), residual
 
 
 class LlamaModel(nn.Module):

@@ -1,6 +1,7 @@
 """Qwen3, dense: as Llama, but every head's q and k are normalised before they turn by position.
 
 Shape letters: T tokens in the batch, H hidden size, Hq and Hkv heads of this rank, D head dim.
+`forward` is called by its name: nn.Module's own call looks for hooks, of which there are none, for some us a time.
 Source: arXiv:2505.09388; module names as in transformers' `modeling_qwen3.py`.
 """
 
@@ -44,12 +45,12 @@ class Qwen3Attention(nn.Module):
         self.o_proj = RowParallelLinear(q_size, hidden, bias, place)
 
     def forward(self, x: torch.Tensor, rotation: Rotation, ctx: Context) -> torch.Tensor:
-        qkv = self.qkv_proj(x).view(x.shape[0], -1, self.head_dim)
+        qkv = self.qkv_proj.forward(x).view(x.shape[0], -1, self.head_dim)
         q, k, v = qkv.split_with_sizes([self.num_qo_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
-        q = rotation.apply(self.q_norm(q))
-        k = rotation.apply(self.k_norm(k))
-        out: torch.Tensor = self.o_proj(self.attn(q, k, v, ctx))
-        return out
+        q, k = self.q_norm.forward(q), self.k_norm.forward(k)
+        rotation.turn(q, self.num_qo_heads)
+        rotation.turn(k, self.num_kv_heads)
+        return self.o_proj.forward(self.attn.forward(q, k, v, ctx))
 
 
 class Qwen3MLP(nn.Module):
@@ -62,8 +63,7 @@ class Qwen3MLP(nn.Module):
         self.down_proj = RowParallelLinear(inner, hidden, bias, place)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        out: torch.Tensor = self.down_proj(silu_and_mul(self.gate_up_proj(x)))
-        return out
+        return self.down_proj.forward(silu_and_mul(self.gate_up_proj.forward(x)))
 
 
 class Qwen3DecoderLayer(nn.Module):
@@ -79,11 +79,11 @@ class Qwen3DecoderLayer(nn.Module):
     def forward(
         self, x: torch.Tensor, residual: torch.Tensor | None, rotation: Rotation, ctx: Context
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """x: [T, H]. residual: [T, H], written in place; None in the first layer."""
+        """x: [T, H], given up. residual: [T, H], written in place; None in the first layer."""
         x, residual = self.input_layernorm.add_and_norm(x, residual)
-        x = self.self_attn(x, rotation, ctx)
+        x = self.self_attn.forward(x, rotation, ctx)
         x, residual = self.post_attention_layernorm.add_and_norm(x, residual)
-        return self.mlp(x), residual
+        return self.mlp.forward(x), residual
 
 
 class Qwen3Model(nn.Module):

@@ -32,7 +32,7 @@ def test_bfloat16_is_within_one_rounding_of_transformers():
 def test_adding_before_the_norm_updates_the_residual_in_place():
     norm, _ = norms(torch.float32)
     residual, expected = torch.ones(7, 64), X + 1
-    normed, same = norm.add_and_norm(X, residual)
+    normed, same = norm.add_and_norm(X.clone(), residual)
     assert same is residual
     assert torch.equal(residual, expected)
     assert torch.equal(normed, norm(expected))

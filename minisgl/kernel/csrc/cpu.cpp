@@ -8,16 +8,16 @@
                            int64_t head_stride, const T* weight, float eps, T* out, int threads) {                     \
         rms_norm(x, tokens, heads, n, token_stride, head_stride, weight, eps, out, threads);                           \
     }                                                                                                                  \
-    void add_rms_norm_##SUFFIX(const T* x, T* residual, int64_t tokens, int64_t n, const T* weight, float eps, T* out, \
+    void add_rms_norm_##SUFFIX(T* x, T* residual, int64_t tokens, int64_t n, const T* weight, float eps,               \
                                int threads) {                                                                          \
-        add_rms_norm(x, residual, tokens, n, weight, eps, out, threads);                                               \
+        add_rms_norm(x, residual, tokens, n, weight, eps, threads);                                                    \
     }                                                                                                                  \
     void silu_and_mul_##SUFFIX(const T* gate_up, int64_t tokens, int64_t n, T* out, int threads) {                     \
         silu_and_mul(gate_up, tokens, n, out, threads);                                                                \
     }                                                                                                                  \
-    void apply_rotary_##SUFFIX(const T* x, int64_t tokens, int64_t heads, int64_t dim, int64_t token_stride,           \
-                               int64_t head_stride, const T* cos, const T* sin, T* out, int threads) {                 \
-        apply_rotary(x, tokens, heads, dim, token_stride, head_stride, cos, sin, out, threads);                        \
+    void apply_rotary_##SUFFIX(T* x, int64_t tokens, int64_t heads, int64_t dim, int64_t token_stride, const T* cos,   \
+                               const T* sin, int threads) {                                                            \
+        apply_rotary(x, tokens, heads, dim, token_stride, cos, sin, threads);                                          \
     }                                                                                                                  \
     void store_cache_##SUFFIX(T* k_cache, T* v_cache, const int64_t* slots, int64_t tokens, int64_t n, const T* k,     \
                               const T* v, int64_t k_stride, int64_t v_stride, int threads) {                           \

@@ -30,14 +30,13 @@ void rms_norm(const T* x, int64_t tokens, int64_t heads, int64_t n, int64_t toke
     });
 }
 
-// residual [T, N] += x [T, N], rounded to T; then as rms_norm of it. All dense.
+// residual [T, N] += x [T, N], rounded to T; then x becomes rms_norm of it. All dense.
 template <class T>
-void add_rms_norm(const T* x, T* residual, int64_t tokens, int64_t n, const T* weight, float eps, T* out, int threads) {
+void add_rms_norm(T* x, T* residual, int64_t tokens, int64_t n, const T* weight, float eps, int threads) {
     parallel_for(tokens, tokens * n, threads, [=](int64_t row) {
-        T* sum = residual + row * n;
-        const T* added = x + row * n;
+        T *added = x + row * n, *sum = residual + row * n;
         for (int64_t i = 0; i < n; i += LANES) store(sum + i, load(sum + i, n - i) + load(added + i, n - i), n - i);
-        normalise(sum, weight, out + row * n, n, eps);
+        normalise(sum, weight, added, n, eps);
     });
 }
 
@@ -53,23 +52,21 @@ void silu_and_mul(const T* gate_up, int64_t tokens, int64_t n, T* out, int threa
     });
 }
 
-// x [T, H, D] with strides; cos, sin [T, D] dense, the first half of sin negated -> out [T, H, D] dense.
+// The first H heads of every token of x [T, H or more, D], tokens a stride apart, turn in place. cos, sin [T, D], the
+// first half of sin negated: (a, b) -> (a cos + b sin, b cos + a sin).
 template <class T>
-void apply_rotary(const T* x, int64_t tokens, int64_t heads, int64_t dim, int64_t token_stride, int64_t head_stride,
-                  const T* cos, const T* sin, T* out, int threads) {
+void apply_rotary(T* x, int64_t tokens, int64_t heads, int64_t dim, int64_t token_stride, const T* cos, const T* sin,
+                  int threads) {
     const int64_t half = dim / 2;
     parallel_for(tokens * heads, tokens * heads * dim, threads, [=](int64_t row) {
         const int64_t token = row / heads;
-        const T* in = x + token * token_stride + row % heads * head_stride;
-        for (int64_t begin : {int64_t{0}, half}) {
-            const T *own = in + begin, *other = in + (half - begin);
-            const T *c = cos + token * dim + begin, *s = sin + token * dim + begin;
-            T* turned = out + row * dim + begin;
-            for (int64_t i = 0; i < half; i += LANES) {
-                const int64_t left = half - i;
-                const Vec by_cos = load(own + i, left) * load(c + i, left);
-                store(turned + i, by_cos + load(other + i, left) * load(s + i, left), left);
-            }
+        T *first = x + token * token_stride + row % heads * dim, *second = first + half;
+        const T *c = cos + token * dim, *s = sin + token * dim;
+        for (int64_t i = 0; i < half; i += LANES) {
+            const int64_t left = half - i;
+            const Vec a = load(first + i, left), b = load(second + i, left);
+            store(first + i, a * load(c + i, left) + b * load(s + i, left), left);
+            store(second + i, b * load(c + half + i, left) + a * load(s + half + i, left), left);
         }
     });
 }
