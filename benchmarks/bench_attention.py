@@ -1,6 +1,8 @@
-"""How long the torch attention backend takes for a layer, with SmolLM2-135M's heads, next to the memory's own speed.
+"""How long attention takes for a layer on a CPU, with SmolLM2-135M's heads, next to the memory's own speed.
 
     python benchmarks/bench_attention.py [CASE ...] [--dtype float32,bfloat16] [--threads 2] [--rounds 9]
+
+MINISGL_KERNELS=torch before it leaves the C++ kernels out.
 
 Milliseconds a layer, storing the new keys and values included: the least of the rounds, over LAYERS layers whose
 pools do not fit a core's own cache together. `floor` is what reading each distinct key and value once would take at

@@ -21,7 +21,7 @@ import torch
 
 from minisgl.attention.buckets import length_buckets
 from minisgl.attention.index import Index, IntArray, index_len, make_index
-from minisgl.attention.shared_prefix import SharedPrefix, find_shared_prefixes
+from minisgl.attention.shared_prefix import PAGED, SharedPrefix, find_shared_prefixes
 from minisgl.core import Req
 
 # A bucket's gathered keys: larger ones fall out of the cache before they are used, smaller ones are more calls.
@@ -125,7 +125,7 @@ class BatchPlanner:
         self._first_token = np.cumsum(self._extend) - self._extend
 
     def plan(self) -> TorchAttnMetadata:
-        shared = find_shared_prefixes(self._table, self._cached // self._page_size, self._page_size)
+        shared = self._shared_prefixes()
         start = np.zeros_like(self._cached)
         for rows, num_pages in shared:
             start[rows] = num_pages * self._page_size
@@ -139,6 +139,15 @@ class BatchPlanner:
             decodes=decodes,
             num_gathered=_most_gathered((*prefixes, *decodes)),
         )
+
+    def _shared_prefixes(self) -> list[SharedPrefix]:
+        """Paged decodes are grouped by themselves, for it takes more of them to make a group pay."""
+        num_pages, size = self._cached // self._page_size, self._page_size
+        if not self._shape.paged:
+            return find_shared_prefixes(self._table, num_pages, size)
+        is_decode = self._extend == 1
+        decodes = find_shared_prefixes(self._table, num_pages * is_decode, size, PAGED)
+        return decodes + find_shared_prefixes(self._table, num_pages * ~is_decode, size)
 
     def _slots(self, rows: IntArray | int, positions: IntArray) -> IntArray:
         """The slots of `positions` of `rows`, which broadcast against each other."""

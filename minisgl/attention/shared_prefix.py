@@ -13,9 +13,20 @@ import numpy as np
 from minisgl.attention.index import IntArray
 from minisgl.utils.math import div_ceil
 
-# A group pays when it spares the reading of this many tokens a layer. Its own cost, one more call and one merge, is
-# about 0.1 ms, what gathering and reading 500 tokens of KV in a bucket costs (benchmarks/bench_attention.py).
-MIN_SAVED_TOKENS = 512
+
+class GroupCost(NamedTuple):
+    """What reading a prefix once for a group of rows costs, in tokens that one row alone would read meanwhile.
+
+    rows: so many for each token of the prefix; tokens: so many besides, for the calls. Both were fitted to
+    measurements (docs/lab-notes.md).
+    """
+
+    rows: int
+    tokens: int
+
+
+GATHERED = GroupCost(rows=1, tokens=512)  # where the row alone would have its keys gathered into a bucket
+PAGED = GroupCost(rows=8, tokens=10_000)  # where a kernel would read them in place
 
 
 class SharedPrefix(NamedTuple):
@@ -24,31 +35,31 @@ class SharedPrefix(NamedTuple):
     rows: IntArray
     num_pages: int
 
-    @property
-    def saved_pages(self) -> int:
-        """Page reads that are spared when the prefix is read once."""
-        return (len(self.rows) - 1) * self.num_pages
+    def saved_pages(self, cost: GroupCost) -> int:
+        """Page reads that are spared when the prefix is read once, less those that doing so costs for each page."""
+        return (len(self.rows) - cost.rows) * self.num_pages
 
 
-def find_shared_prefixes(table: IntArray, num_pages: IntArray, page_size: int) -> list[SharedPrefix]:
-    """Disjoint groups of rows that share a prefix worth reading once (`MIN_SAVED_TOKENS`).
+def find_shared_prefixes(
+    table: IntArray, num_pages: IntArray, page_size: int, cost: GroupCost = GATHERED
+) -> list[SharedPrefix]:
+    """Disjoint groups of rows that share a prefix worth reading once.
 
     table [B, P]: page numbers by row. num_pages [B]: how many of a row's leading pages may be shared.
     A row is in one group at most: where groups nest, as in a tree, the level that spares more is taken.
     """
-    min_saved_pages = div_ceil(MIN_SAVED_TOKENS, page_size)
-    return _best_groups(table, num_pages, np.arange(len(num_pages)), 0, min_saved_pages)
+    return _best_groups(table, num_pages, np.arange(len(num_pages)), 0, cost, div_ceil(cost.tokens, page_size))
 
 
 def _best_groups(
-    table: IntArray, num_pages: IntArray, rows: IntArray, depth: int, min_saved_pages: int
+    table: IntArray, num_pages: IntArray, rows: IntArray, depth: int, cost: GroupCost, min_saved_pages: int
 ) -> list[SharedPrefix]:
     """The best grouping of `rows`, which are known to agree on their first `depth` pages."""
     best: list[SharedPrefix] = []
     for cluster in _clusters(table, rows[num_pages[rows] > depth], depth):
         here = SharedPrefix(cluster, _common_pages(table, num_pages, cluster))
-        deeper = _best_groups(table, num_pages, cluster, here.num_pages, min_saved_pages)
-        if here.saved_pages >= max(min_saved_pages, sum(group.saved_pages for group in deeper)):
+        deeper = _best_groups(table, num_pages, cluster, here.num_pages, cost, min_saved_pages)
+        if here.saved_pages(cost) >= max(min_saved_pages, sum(group.saved_pages(cost) for group in deeper)):
             best.append(here)
         else:
             best += deeper

@@ -17,6 +17,7 @@ from minisgl.utils.model_store import pulled_models
 
 def run(as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False) -> None:
     """Show what was found on this machine."""
+    from minisgl.kernel import cpu_ops
     from minisgl.utils.hardware import compiler_version, find_hardware
 
     hardware = find_hardware()
@@ -26,6 +27,7 @@ def run(as_json: Annotated[bool, typer.Option("--json", help="As one JSON object
         "executable": sys.executable,
         **dataclasses.asdict(hardware),
         "compiler_version": compiler_version(hardware.compiler) if hardware.compiler else None,
+        "kernels": "C++" if cpu_ops.in_use() else "torch",
         "cache_dir": str(ENV.CACHE_DIR.value),
         "models": {model.alias: str(model.path) for model in pulled_models()},
     }
@@ -44,6 +46,7 @@ def _as_text(found: dict[str, Any]) -> str:
         "memory": f"{_gib(found['memory_bytes'])}, {_gib(found['available_bytes'])} available",
         "gpus": ", ".join(gpus) or "none",
         "compiler": found["compiler_version"] or "none: the slower kernels without C++ are used",
+        "kernels": f"{found['kernels']} on the CPU",
         "cache": found["cache_dir"],
         "models": ", ".join(models) or "none pulled; `minisgl pull smollm2` fetches the default one",
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minisgl.attention.shared_prefix import find_shared_prefixes
+from minisgl.attention.shared_prefix import GroupCost, find_shared_prefixes
 
 
 def groups_of(rows: list[list[int]], page_size: int = 256) -> list[tuple[list[int], int]]:
@@ -51,3 +51,12 @@ def test_levels_that_are_dropped_do_not_count_against_one_that_pays():
     """Three pairs that spare 2 pages each would together beat the 5 of the level above, but are too small to keep."""
     rows = [[1, 10], [1, 10], [1, 20], [1, 20], [1, 30], [1, 30]]
     assert groups_of(rows, page_size=128) == [([0, 1, 2, 3, 4, 5], 1)]
+
+
+def test_a_group_must_have_more_rows_where_reading_alone_is_cheap():
+    table = np.arange(41)[None].repeat(9, axis=0)
+    num_pages = np.full(9, 40)
+    cost = GroupCost(rows=8, tokens=40)
+    assert [group.num_pages for group in find_shared_prefixes(table, num_pages, 1, cost)] == [40]
+    assert find_shared_prefixes(table[:8], num_pages[:8], 1, cost) == []
+    assert find_shared_prefixes(table, num_pages, 1, cost._replace(tokens=41)) == []

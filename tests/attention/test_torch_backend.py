@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.attention import AttentionCase, Row, Shape, assert_close
 
-from minisgl.attention import create_attention_backend, torch_backend
+from minisgl.attention import create_attention_backend, plan, torch_backend
+from minisgl.attention.shared_prefix import GroupCost
 from minisgl.kvcache.pool import MHAKVCache
 
 BATCHES = {
@@ -70,6 +71,20 @@ def test_every_head_dim_in_bfloat16(head_dim: int):
 
 
 @pytest.fixture
+def eager_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decodes share even short prefixes, also where a kernel reads them in place."""
+    monkeypatch.setattr(plan, "PAGED", GroupCost(rows=1, tokens=1))
+
+
+@pytest.mark.usefixtures("eager_groups")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("name", BATCHES)
+def test_every_kind_of_batch_is_as_by_the_book_in_groups(name: str, dtype: torch.dtype):
+    case = AttentionCase(BATCHES[name], Shape(dtype=dtype), scattered=True)
+    assert_close(case.run(), case.expected(), dtype)
+
+
+@pytest.fixture
 def without_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
     """Decodes as on a machine without a compiler."""
     monkeypatch.setattr(torch_backend, "has_cpp", lambda x: False)
@@ -100,6 +115,7 @@ def test_a_single_stream_in_order_copies_nothing():
     assert meta.decodes[0].mask is None
 
 
+@pytest.mark.usefixtures("eager_groups")
 def test_a_shared_prefix_is_read_once():
     rows = [Row(260, 1, shared=256)] * 8
     case = AttentionCase(rows, Shape())
