@@ -5,7 +5,8 @@
     python benchmarks/bench_offline.py --no-peer            # only ours
 
 SmolLM2-135M, random token ids, greedy, end tokens ignored; wall time from submission to the last token. Every round has
-other ids, so that nothing is cached from the round before, and both engines take turns within a round.
+other ids, so that nothing is cached from the round before, and the engines take turns within a round. Each lives in a
+process of its own: the OpenMP threads of two in one process would take the cores from each other.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import argparse
 import json
 import platform
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -101,32 +104,66 @@ class Transformers:
         assert output.shape[1] == ids.shape[1] + out
 
 
-def measure(line: Line, engines: list[Any], rounds: int, seed: int) -> dict[str, float]:
+ENGINES = {engine.name: engine for engine in (Ours, Transformers)}
+
+
+class Remote:
+    """An engine in a process of its own, which takes prompts and gives seconds, both as lines of JSON."""
+
+    def __init__(self, name: str, dtype: str) -> None:
+        self.name = name
+        command = [sys.executable, __file__, "--serve", name, "--dtypes", dtype]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.run([[5] * 16] * 2, 4)  # loads and warms up
+
+    def run(self, prompts: Prompts, out: int) -> float:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(json.dumps([prompts, out]), file=self._process.stdin, flush=True)
+        return float(self._process.stdout.readline())
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+def serve(name: str, dtype: str) -> None:
+    """The other end of `Remote`."""
+    engine = ENGINES[name](dtype)
+    for line in sys.stdin:
+        prompts, out = json.loads(line)
+        begin = time.perf_counter()
+        engine.run(prompts, out)
+        print(time.perf_counter() - begin, flush=True)
+
+
+def measure(line: Line, engines: list[Remote], rounds: int, seed: int) -> dict[str, float]:
     """Median tokens per second of each engine, by name."""
     seconds: dict[str, list[float]] = {engine.name: [] for engine in engines}
     for round_ in range(rounds):
         prompts = line.make(np.random.default_rng([seed, round_]))
         for engine in engines:
-            begin = time.perf_counter()
-            engine.run(prompts, line.out)
-            seconds[engine.name].append(time.perf_counter() - begin)
+            seconds[engine.name].append(engine.run(prompts, line.out))
     tokens = sum(len(p) for p in prompts) if line.counts == "in" else len(prompts) * line.out
     return {name: tokens / statistics.median(times) for name, times in seconds.items()}
 
 
 def main() -> None:
     args = parse_args()
+    if args.serve:
+        serve(args.serve, args.dtypes)
+        return
     results = []
     for dtype in args.dtypes.split(","):
-        engines = [Ours(dtype)] + ([] if args.no_peer else [Transformers(dtype)])
-        for engine in engines:
-            engine.run(random_prompts(2, 16)(np.random.default_rng(0)), 4)  # warm-up
+        engines = [Remote(name, dtype) for name in ENGINES if not (args.no_peer and name == Transformers.name)]
         for name in args.lines.split(","):
             line = LINES[name]
             rates = measure(line, engines, args.rounds or line.rounds, seed=args.seed)
             results.append({"line": name, "title": line.title, "dtype": dtype, "target": line.target[dtype], **rates})
             print_result(results[-1])
-        engines[0].llm.shutdown()
+        for engine in engines:
+            engine.close()
     Console().print(table(results))
     if args.json:
         args.json.write_text(json.dumps({"machine": machine(), "results": results}, indent=1))
@@ -160,6 +197,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-peer", action="store_true")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--serve", choices=ENGINES, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
