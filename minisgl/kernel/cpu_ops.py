@@ -132,7 +132,7 @@ def store_cache(
     assert _has_dense_rows(k), k.stride()
     assert _has_dense_rows(v), v.stride()
     assert k.dtype == v.dtype == k_cache.dtype, (k.dtype, v.dtype, k_cache.dtype)
-    assert indices.dtype == torch.int64, indices.dtype
+    indices = indices if indices.dtype == torch.int64 else indices.long()
     _functions()["store_cache", k.dtype](
         *(k_cache.data_ptr(), v_cache.data_ptr(), indices.data_ptr(), tokens, heads * dim),
         *(k.data_ptr(), v.data_ptr(), k.stride(0), v.stride(0), torch.get_num_threads()),

@@ -96,11 +96,12 @@ def test_rotary_turns_the_first_heads_of_tokens_that_lie_apart(tokens: int, dim:
 
 
 @DTYPES
-def test_store_cache_writes_the_named_slots_only(dtype: torch.dtype):
+@pytest.mark.parametrize("index_dtype", [torch.int32, torch.int64])
+def test_store_cache_writes_the_named_slots_only(index_dtype: torch.dtype, dtype: torch.dtype):
     caches = torch.full((2, 50, 2, 24), float("nan"), dtype=dtype)
     kv = random(30, 6, 24, dtype=dtype)
     slots = torch.randperm(50, generator=torch.Generator().manual_seed(0))[:30]
-    cpu_ops.store_cache(*caches, slots, kv[:, 1:3], kv[:, 4:])
+    cpu_ops.store_cache(*caches, slots.to(index_dtype), kv[:, 1:3], kv[:, 4:])
     assert torch.equal(caches[0, slots], kv[:, 1:3])
     assert torch.equal(caches[1, slots], kv[:, 4:])
     assert caches.isnan().sum() == 2 * 20 * 2 * 24
