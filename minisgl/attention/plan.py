@@ -1,12 +1,4 @@
-"""What the layers of one forward pass share: which slots each token writes and reads, worked out once on the host.
-
-Every token's context is read in up to three disjoint parts, joined by log-sum-exp:
-
-    0 ........... shared ........... cached_len ........... device_len
-    |  pages that other rows   |  the rest of what  |  the tokens of this  |
-    |  of the batch read too   |  was computed      |  batch, causally     |
-        PrefixPart, once a group     PrefixPart            ExtendPart
-                               |------- PagedPart or DecodePart ----------|   a row with one new token
+"""Works out once a batch, on the host, what attention reads and writes: see `minisgl.attention.parts`.
 
 Shape letters: T tokens in the batch, B its rows, P pages a row.
 """
@@ -21,6 +13,7 @@ import torch
 
 from minisgl.attention.buckets import length_buckets
 from minisgl.attention.index import Index, IntArray, index_len, make_index
+from minisgl.attention.parts import DecodePart, ExtendPart, PagedPart, PrefixPart, TorchAttnMetadata
 from minisgl.attention.shared_prefix import PAGED, SharedPrefix, find_shared_prefixes
 from minisgl.core import Req
 
@@ -31,67 +24,6 @@ MAX_BUCKET_BYTES = 6 << 20
 MIN_IN_PLACE_BYTES = 512 << 10
 # ... and always while there are so few decode rows that a bucket would spare next to no calls.
 MAX_ROWS_IN_PLACE = 2
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PrefixPart:
-    """Tokens that see all of `slots`. tokens: rows of q; slots: rows of the pool's layer."""
-
-    tokens: Index
-    slots: Index
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ExtendPart:
-    """Requests with equally many new tokens, which see one another causally. tokens: [num_reqs * T / num_reqs]."""
-
-    tokens: Index
-    num_reqs: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PagedPart:
-    """All requests with one new token, where a kernel reads the pool by slot.
-
-    slots: int32, those of every request one after the other; indptr: [B + 1] int32, where each one's begin.
-    o [B, Hq * D], lse [B, Hq] float32: where every layer's result goes in turn.
-    """
-
-    tokens: Index
-    slots: torch.Tensor
-    indptr: torch.Tensor
-    o: torch.Tensor
-    lse: torch.Tensor
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DecodePart:
-    """Some requests with one new token, where no kernel does. slots: [B * padded length] of the pool, row by row.
-
-    mask: float32 [B, 1, 1, padded length], -inf on padding (which repeats the row's last slot, for an unwritten slot
-    may hold NaN); None where nothing is padded.
-    """
-
-    tokens: Index
-    slots: Index
-    mask: torch.Tensor | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class TorchAttnMetadata:
-    """out_loc: [T] int64 slots of the new tokens. num_gathered: most slots that any part copies together."""
-
-    out_loc: torch.Tensor
-    prefixes: tuple[PrefixPart, ...]
-    extends: tuple[ExtendPart, ...]
-    paged: PagedPart | None
-    decodes: tuple[DecodePart, ...]
-    num_gathered: int
-
-    @property
-    def only_paged(self) -> PagedPart | None:
-        """The paged part if it is all there is."""
-        return None if self.prefixes or self.extends else self.paged
 
 
 @dataclass(frozen=True)

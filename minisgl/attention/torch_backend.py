@@ -10,15 +10,8 @@ import torch
 
 from minisgl.attention.base import BaseAttnBackend
 from minisgl.attention.index import Index, IntArray, put, take
-from minisgl.attention.plan import (
-    AttnShape,
-    BatchPlanner,
-    DecodePart,
-    ExtendPart,
-    PagedPart,
-    PrefixPart,
-    TorchAttnMetadata,
-)
+from minisgl.attention.parts import DecodePart, ExtendPart, PagedPart, PrefixPart, TorchAttnMetadata
+from minisgl.attention.plan import AttnShape, BatchPlanner
 from minisgl.core import Batch, KVPool
 from minisgl.kernel import decode_attention, has_cpp
 from minisgl.kernel.torch_ops import attention, merge_states
