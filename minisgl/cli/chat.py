@@ -36,7 +36,7 @@ def run(
     params = SamplingParams(**sampling)
     if params.n != 1:
         raise ValueError(f"n={params.n}: a chat has one reply")
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     with load_llm(config) as llm:
         if sys.stdin.isatty():
             console.print("/help shows the commands", style="dim")

@@ -54,7 +54,10 @@ def _tokenize(llm: LLM, text: str, params: SamplingParams, chat: bool) -> Int32A
 
 
 def _read_lines(file: Path) -> list[GivenPrompt]:
-    """Not by str.splitlines, which cuts a text at U+2028, form feeds and more."""
-    with file.open(encoding="utf-8", newline="\n") as lines:
-        texts = [line.removesuffix("\n").removesuffix("\r") for line in lines]
+    """Not by str.splitlines, which cuts a text at U+2028, form feeds and more. A byte order mark is no text."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="\n") as lines:
+            texts = [line.removesuffix("\n").removesuffix("\r") for line in lines]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is not UTF-8: {error}") from None
     return [GivenPrompt(text, f"{file}, line {number}") for number, text in enumerate(texts, 1) if text.strip()]
