@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from minisgl.kvcache.base import Int32Array
-from minisgl.kvcache.slots import pages_to_slots
+from minisgl.kvcache.slots import common_prefix_len, pages_to_slots
 
 TOKEN_BYTES = 4
 
@@ -82,9 +82,7 @@ class RadixNode:
     def count_matching(self, tokens: memoryview) -> int:
         """How many tokens at the start of `tokens` (bytes of at least one, of at most `length`) are this node's too."""
         theirs = np.frombuffer(tokens, np.int32)
-        differs = np.frombuffer(self.token_bytes, np.int32, len(theirs)) != theirs
-        first = int(differs.argmax())
-        return first if differs[first] else len(theirs)
+        return common_prefix_len(np.frombuffer(self.token_bytes, np.int32, len(theirs)), theirs)
 
     def split_at(self, pos: int) -> RadixNode:
         """Cut in two after `pos` tokens (whole pages); the front half, a new node, becomes the parent and is returned.

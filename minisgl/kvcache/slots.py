@@ -1,4 +1,7 @@
-"""Pages and slots: a page is `page_size` consecutive slots, slot = page * page_size + offset. P pages, T tokens."""
+"""Arrays of tokens, pages and slots: a page is `page_size` consecutive slots, slot = page * page_size + offset.
+
+Shape letters: P pages, T tokens.
+"""
 
 from __future__ import annotations
 
@@ -31,3 +34,11 @@ def slots_to_pages(slots: Int32Array, page_size: int) -> Int32Array:
         at = int(wrong[0])
         raise ValueError(f"slot {slots[at]} at position {at} does not continue a page of page_size={page_size}")
     return pages
+
+
+def common_prefix_len(a: Int32Array, b: Int32Array) -> int:
+    """How many leading tokens two runs share."""
+    n = min(len(a), len(b))
+    differs = a[:n] != b[:n]
+    first = int(differs.argmax()) if n else 0
+    return first if n and differs[first] else n

@@ -5,6 +5,7 @@ Shape letters in this folder: T tokens, H hidden size, V vocabulary, D head dim.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -50,12 +51,12 @@ class WeightSlot:
         self.dest.copy_(self.cut(name, tensor))
 
 
-class Layer(nn.Module):
+class Layer(nn.Module, ABC):
     """A block that holds weights."""
 
+    @abstractmethod
     def slots(self) -> dict[str, WeightSlot]:
         """By tensor name: "weight" is the layer's own, "q_proj.weight" that of a sibling which this layer replaces."""
-        raise NotImplementedError
 
     def pack(self) -> None:
         """Rearrange the loaded weights for speed and free the originals, if there is anything to win. Called once."""

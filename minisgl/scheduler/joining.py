@@ -4,21 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from minisgl.core.batch import Int32Array
+from minisgl.kvcache.slots import common_prefix_len
 from minisgl.scheduler.request import Request
 from minisgl.utils.math import align_down
 
 # Tokens worth waiting a step for; or half of what is left, if that is less. Without such a bound, one common first
 # token (BOS, say) would make cold prompts run one after the other.
 WORTH_A_STEP = 32
-
-
-def common_prefix_len(a: Int32Array, b: Int32Array) -> int:
-    """How many leading tokens two prompts share."""
-    n = min(len(a), len(b))
-    differs = a[:n] != b[:n]
-    first = int(differs.argmax()) if n else 0
-    return first if n and differs[first] else n
 
 
 def find_leader(
