@@ -1,0 +1,1 @@
+"""The HTTP server: OpenAI's API, and SGLang's `/generate`, in front of an engine process."""

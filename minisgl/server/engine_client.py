@@ -1,0 +1,52 @@
+"""What the routes need of an engine, wherever it runs. `minisgl.llm.AsyncClient` is one; tests have another."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Protocol
+
+from minisgl.core import Limits, SamplingParams
+from minisgl.llm.client import Delta, Messages, Prepared, Prompt
+from minisgl.message import EngineStats
+from minisgl.tokenizer import Tokenizer
+
+
+class EngineClient(Protocol):
+    """All methods belong to the event loop's thread. RuntimeError from any of them: the engine has died."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    async def prepare(self, prompt: Prompt, params: SamplingParams | None, *, cache_salt: str = "") -> Prepared:
+        """Tokenize in a thread, and check. ValueError for what can never run (ContextLengthError when too long)."""
+        ...
+
+    async def prepare_chat(
+        self,
+        messages: Messages,
+        params: SamplingParams | None,
+        template: Mapping[str, Any],
+        *,
+        cache_salt: str = "",
+    ) -> Prepared:
+        """The same for a conversation, by the model's chat template."""
+        ...
+
+    def run(self, prepared: Sequence[Prepared]) -> AsyncGenerator[list[Delta], None]:
+        """Start them together; all that has come since the last time, never an empty list, until all are over.
+
+        Closing the generator aborts what still runs. What an unhurried reader has not taken yet is merged: one delta
+        for each choice, however many tokens.
+        """
+        ...
+
+    async def stats(self) -> EngineStats:
+        """Counters and sizes of scheduler and cache, as they are now."""
+        ...
+
+    async def flush_cache(self) -> None:
+        """Nothing that was cached until now is matched any more; requests that run keep what they hold."""
+        ...
