@@ -21,6 +21,8 @@ SUMMARIES = {
     "doctor": "Show what was found on this machine.",
 }
 HIDDEN = {"launch"}
+BENCH_SUMMARY = "Measure a server."
+BENCH_COMMANDS = {"serve": ("minisgl.cli.bench_serve", "Send requests to a server and report how fast it answered.")}
 ROOT_OPTIONS = {"--help", "--version"}
 
 
@@ -38,6 +40,16 @@ def build_app(command: str) -> typer.Typer:
     for name, summary in SUMMARIES.items():
         function = _load(name) if name == command else _unloaded
         app.command(name, help=summary, hidden=name in HIDDEN)(function)
+    app.add_typer(_bench_app(is_complete=command == "bench"), name="bench", help=BENCH_SUMMARY)
+    return app
+
+
+def _bench_app(*, is_complete: bool) -> typer.Typer:
+    """The commands below `bench`."""
+    app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+    app.callback()(_group)
+    for name, (module, summary) in BENCH_COMMANDS.items():
+        app.command(name, help=summary)(import_module(module).run if is_complete else _unloaded)
     return app
 
 
@@ -56,6 +68,10 @@ def _load(name: str) -> Callable[..., Any]:
     from minisgl.cli.flags import with_flags
 
     return with_flags(import_module(MODEL_COMMANDS[name]).run)
+
+
+def _group() -> None:
+    """Keeps a group of one command a group."""
 
 
 def _unloaded() -> None:
