@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Coroutine, Sequence
@@ -92,18 +93,19 @@ class _Bench:
         self._conversations = conversations
 
     async def run(self, model: str | None, rate: float | None, concurrency: int, seed: int) -> Clock:
-        connections = Connections(self._address, self._headers)
-        fields = {"model": model or await _first_model(connections), **self._plan.fields}
-        total = sum(len(conversation.questions) for conversation in self._conversations)
-        with tqdm(total=total, unit="request", disable=None) as bar:
-            load = Load(connections, Plan(self._plan.backend, fields, self._plan.timeout_s), self._note(bar))
-            wall, cpu = time.perf_counter(), time.process_time()
-            if rate is None:
-                await load.run_concurrently(self._conversations, concurrency)
-            else:
-                await load.run_at_rate(self._conversations, rate, seed)
-        connections.close()
-        return Clock(time.perf_counter() - wall, time.process_time() - cpu)
+        async with Connections(self._address, self._headers) as connections:
+            plan = dataclasses.replace(
+                self._plan, fields={"model": model or await _first_model(connections), **self._plan.fields}
+            )
+            total = sum(len(conversation.questions) for conversation in self._conversations)
+            with tqdm(total=total, unit="request", disable=None) as bar:
+                load = Load(connections, plan, self._note(bar))
+                wall, cpu = time.perf_counter(), time.process_time()
+                if rate is None:
+                    await load.run_concurrently(self._conversations, concurrency)
+                else:
+                    await load.run_at_rate(self._conversations, rate, seed)
+                return Clock(time.perf_counter() - wall, time.process_time() - cpu)
 
     def _note(self, bar: tqdm[Any]) -> Callable[[Result], None]:
         def note(result: Result) -> None:

@@ -7,6 +7,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import cast
 from urllib.parse import urlsplit
 
 import httptools
@@ -62,10 +63,15 @@ class Connections:
             self._idle.append(connection)
         return status
 
-    def close(self) -> None:
+    async def __aenter__(self) -> Connections:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close what idles, and let the event loop close what was closed."""
         for connection in self._idle:
             connection.close()
         self._idle.clear()
+        await asyncio.sleep(0)
 
     def _take_idle(self) -> _Connection | None:
         while self._idle:
@@ -105,8 +111,7 @@ class _Connection(asyncio.Protocol):
         self._transport.close()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self.is_open = True
 
     def connection_lost(self, error: Exception | None) -> None:
