@@ -16,8 +16,9 @@ import typer
 from rich.console import Console
 from tqdm import tqdm
 
+from minisgl.cli.address import Address
 from minisgl.cli.bench.backends import BACKENDS
-from minisgl.cli.bench.connections import Address, Connections
+from minisgl.cli.bench.connections import Connections
 from minisgl.cli.bench.datasets import DATASETS, Conversation, Shape
 from minisgl.cli.bench.load import Load, Plan, Result
 from minisgl.cli.bench.report import Clock, lines, summarize, table

@@ -1,25 +1,25 @@
-"""minisgl chat: a conversation in the terminal. All of it is sent every turn, so all but the new message is cached."""
+"""minisgl chat: a conversation in the terminal, with a model loaded here or one that a server has.
+
+All of it is sent every turn, so all but the new message is cached.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from minisgl.cli.chat_model import ChatModel, LocalModel, Message, Piece
 from minisgl.cli.interrupt import Interrupt, until_interrupted
 from minisgl.cli.lines import read_lines
-from minisgl.cli.report import Output, Totals
-from minisgl.cli.session import load_llm, printable
+from minisgl.cli.session import load_llm, printable, say
 from minisgl.core import SamplingParams
 
-if TYPE_CHECKING:
-    from minisgl.llm import LLM
-
-Message = dict[str, str]
 HELP = """\
 /reset  forget the conversation
 /stats  what the prefix cache holds and how often it hit
@@ -31,24 +31,42 @@ def run(
     config: dict[str, Any],
     sampling: dict[str, Any],
     system: Annotated[str | None, typer.Option("--system", help="A system message to start with.")] = None,
+    url: Annotated[str | None, typer.Option("--url", help="Chat with this running server; nothing is loaded.")] = None,
+    api_key: Annotated[str | None, typer.Option("--api-key", help="The server's key, with --url.")] = None,
 ) -> None:
     """Chat until /exit or the end of the input; input from a pipe works too, one message a line."""
     params = SamplingParams(**sampling)
     if params.n != 1:
         raise ValueError(f"n={params.n}: a chat has one reply")
+    if url is not None and config:
+        raise ValueError(f"--url names a model that is loaded already; it takes no {', '.join(config)}")
+    if url is None and api_key is not None:
+        raise ValueError("--api-key is for --url")
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    with load_llm(config) as llm:
+    with contextlib.ExitStack() as stack:
+        if url is None:
+            model: ChatModel = LocalModel(stack.enter_context(load_llm(config)), params)
+        else:
+            model = _connect(url, api_key, sampling)
         if sys.stdin.isatty():
             console.print("/help shows the commands", style="dim")
-        Chat(llm, params, console, system).run(read_lines(console))
+        Chat(model, console, system).run(read_lines(console))
+
+
+def _connect(url: str, api_key: str | None, sampling: dict[str, Any]) -> ChatModel:
+    """The server's first model. On a terminal a line on stderr says which."""
+    from minisgl.cli.remote_model import RemoteModel
+
+    model = RemoteModel(url, api_key, sampling)
+    say(f"{model.name} at {url}")
+    return model
 
 
 class Chat:
     """One conversation: `history` is what the model has seen."""
 
-    def __init__(self, llm: LLM, params: SamplingParams, console: Console, system: str | None = None) -> None:
-        self._llm = llm
-        self._params = params
+    def __init__(self, model: ChatModel, console: Console, system: str | None = None) -> None:
+        self._model = model
         self._console = console
         self._beginning: list[Message] = [{"role": "system", "content": system}] if system else []
         self.history = list(self._beginning)
@@ -69,7 +87,7 @@ class Chat:
             self.history = list(self._beginning)
             self._console.print("the conversation starts anew", style="dim")
         elif name == "/stats":
-            self._show_stats()
+            self._console.print(printable(self._model.stats()))
         elif name == "/help":
             self._console.print(HELP)
         else:
@@ -88,39 +106,28 @@ class Chat:
         """The reply to the history, shown with what there is to say about it; "" when it failed."""
         started = time.perf_counter()
         try:
-            reply, output = self._stream_reply()
+            reply, last = self._stream_reply()
         except ValueError as error:  # the conversation is longer than the context, or the template refuses it
             is_long = len(self.history) > len(self._beginning) + 1
             self._show_error(f"{error}; /reset starts anew" if is_long else str(error))
             return ""
-        if output is not None and "error" in output:
-            self._show_error(output["error"])
+        if last is not None and last.error is not None:
+            self._show_error(last.error)
             return ""
-        if output is not None and self._console.is_terminal:
-            self._show_turn(output, time.perf_counter() - started)
+        if last is not None and last.totals is not None and self._console.is_terminal:
+            self._console.print(last.totals.tokens_line(time.perf_counter() - started), style="dim")
         return reply
 
-    def _stream_reply(self) -> tuple[str, Output | None]:
-        """The text, shown as it comes, and the whole output; None for it when Ctrl-C stopped the reply."""
-        reply, output = "", None
+    def _stream_reply(self) -> tuple[str, Piece | None]:
+        """The text, shown as it comes, and its last piece; None for it when Ctrl-C stopped the reply."""
+        reply, last = "", None
         with Interrupt() as interrupt:
-            for delta in until_interrupted(self._llm.chat(self.history, self._params, stream=True), interrupt):
-                reply += delta["text"]
-                self._console.print(printable(delta["text"]), end="")
-                output = delta.get("output") or output
-        self._console.print(" [stopped]" if output is None else "")
-        return reply, output
-
-    def _show_turn(self, output: Output, seconds: float) -> None:
-        totals = Totals()
-        totals.add(output)
-        self._console.print(totals.tokens_line(seconds), style="dim")
+            for piece in until_interrupted(self._model.reply(self.history), interrupt):
+                reply += piece.text
+                self._console.print(printable(piece.text), end="")
+                last = piece if piece.is_last else None
+        self._console.print(" [stopped]" if last is None else "")
+        return reply, last
 
     def _show_error(self, message: str) -> None:
-        self._console.print(f"error: {message}", style="red")
-
-    def _show_stats(self) -> None:
-        stats = self._llm.stats()
-        self._console.print(self._llm.tree())
-        for name, value in stats.items():
-            self._console.print(f"{name}: {value:.1%}" if name == "hit_rate" else f"{name}: {value}")
+        self._console.print(f"error: {printable(message)}", style="red")

@@ -27,9 +27,14 @@ def load_llm(config: dict[str, Any]) -> LLM:
         llm = LLM(**fields)
     except TypeError as error:
         raise ValueError(str(error)) from error
-    if _is_terminal():
-        typer.secho(f"{fields['model']}: {_summary(llm)}", dim=True, err=True)
+    say(f"{fields['model']}: {_summary(llm)}")
     return llm
+
+
+def say(text: str) -> None:
+    """A line on stderr, if that is a terminal."""
+    if _is_terminal():
+        typer.secho(text, dim=True, err=True)
 
 
 def _is_terminal() -> bool:

@@ -6,33 +6,13 @@ import asyncio
 import ssl
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import cast
-from urllib.parse import urlsplit
 
 import httptools
 
+from minisgl.cli.address import Address
+
 MAX_IDLE_S = 2.0  # servers close what idles longer; one that closes while we write would look like its fault
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where a server is. path: what stands before every request's own path."""
-
-    host: str
-    port: int
-    path: str
-    is_secure: bool
-
-    @classmethod
-    def of(cls, url: str) -> Address:
-        """ValueError for what is no http or https address."""
-        parts = urlsplit(url if "//" in url else f"http://{url}")
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"--url {url}: not an address like http://127.0.0.1:8000")
-        is_secure = parts.scheme == "https"
-        path = parts.path.rstrip("/").removesuffix("/v1")
-        return cls(parts.hostname, parts.port or (443 if is_secure else 80), path, is_secure)
 
 
 class Connections:

@@ -1,0 +1,138 @@
+"""A model behind a running server, ours or another that speaks OpenAI's API."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any
+
+from minisgl.cli.address import Address
+from minisgl.cli.chat_model import Message, Piece
+from minisgl.cli.report import Totals
+
+TIMEOUT_S = 600.0  # of silence: a server computes a long prompt for a while
+NOT_SENT = {"logprobs", "prompt_logprobs", "n"}  # a chat shows none of them
+
+
+class RemoteModel:
+    """One server. sampling: fields of SamplingParams that differ from the server's defaults.
+
+    OSError when it cannot be reached, ValueError when it names no model.
+    """
+
+    def __init__(self, url: str, api_key: str | None, sampling: Mapping[str, Any]) -> None:
+        self._address = Address.of(url)
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._fields = {name: value for name, value in sampling.items() if name not in NOT_SENT}
+        self.name = self._first_model()
+
+    def reply(self, messages: Sequence[Message]) -> Generator[Piece]:
+        """Every piece as it comes. What happens on the way is an error in the last piece; the chat goes on."""
+        body = {
+            "model": self.name,
+            "messages": list(messages),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **self._fields,
+        }
+        connection = self._connect()
+        try:
+            response = _send(connection, "POST", f"{self._address.path}/v1/chat/completions", body, self._headers)
+            if response.status != 200:
+                raise ValueError(_message_of(response.read(), response.status))
+            yield from _pieces(response)
+        except (OSError, http.client.HTTPException) as error:
+            yield Piece(error=f"the server: {error or type(error).__name__}")
+        finally:
+            connection.close()
+
+    def stats(self) -> str:
+        """What the server says of itself, a line for each value."""
+        try:
+            status, body = self._get("/get_server_info")
+            return "\n".join(_flat(json.loads(body))) if status == 200 else _message_of(body, status)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            return f"the server does not say: {error}"
+
+    def _first_model(self) -> str:
+        status, body = self._get("/v1/models")
+        try:
+            return str(json.loads(body)["data"][0]["id"])
+        except (ValueError, LookupError, TypeError):
+            raise ValueError(f"/v1/models: {_message_of(body, status)}") from None
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        connection = self._connect()
+        try:
+            response = _send(connection, "GET", self._address.path + path, None, self._headers)
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+    def _connect(self) -> http.client.HTTPConnection:
+        address = self._address
+        if address.is_secure:
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(address.host, address.port, timeout=TIMEOUT_S, context=context)
+        return http.client.HTTPConnection(address.host, address.port, timeout=TIMEOUT_S)
+
+
+def _send(
+    connection: http.client.HTTPConnection, method: str, path: str, body: Any, headers: Mapping[str, str]
+) -> http.client.HTTPResponse:
+    data = None if body is None else json.dumps(body).encode()
+    connection.request(method, path, data, {"Content-Type": "application/json", **headers})
+    return connection.getresponse()
+
+
+def _pieces(response: http.client.HTTPResponse) -> Iterator[Piece]:
+    """The text of each event; then usage, or what the server said went wrong."""
+    totals = Totals(num_prompts=1)
+    for event in _events(response):
+        if error := event.get("error"):
+            yield Piece(error=str(error.get("message", error) if isinstance(error, dict) else error))
+            return
+        _note_usage(totals, event.get("usage") or {})
+        for choice in event.get("choices") or ():
+            if text := (choice.get("delta") or {}).get("content"):
+                yield Piece(text)
+    yield Piece(totals=totals)
+
+
+def _events(response: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
+    """The objects before [DONE]. HTTPException when it never comes."""
+    for line in response:
+        data = line[5:].strip() if line.startswith(b"data:") else b""
+        if data == b"[DONE]":
+            return
+        if data:
+            yield json.loads(data)
+    raise http.client.HTTPException("the reply broke off")
+
+
+def _note_usage(totals: Totals, usage: Mapping[str, Any]) -> None:
+    details = usage.get("prompt_tokens_details") or {}
+    totals.prompt_tokens = usage.get("prompt_tokens", totals.prompt_tokens)
+    totals.generated_tokens = usage.get("completion_tokens", totals.generated_tokens)
+    totals.cached_tokens = details.get("cached_tokens", totals.cached_tokens)
+
+
+def _message_of(body: bytes, status: int) -> str:
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return f"HTTP {status}: {body[:120].decode(errors='replace').strip()}"
+
+
+def _flat(value: Any, name: str = "") -> Iterator[str]:
+    """Nested objects as lines "a.b: value"."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _flat(item, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
+        for index, item in enumerate(value):
+            yield from _flat(item, f"{name}[{index}]")
+    else:
+        yield f"{name}: {value}"

@@ -1,0 +1,83 @@
+import os
+import signal
+import threading
+
+import pytest
+from support.openai_stub import openai_stub
+
+
+def test_every_turn_sends_the_whole_history_to_the_server(run):
+    with openai_stub() as server:
+        done = run("chat", "--url", server.url, "--max-tokens", "5", "--system", "be brief", stdin="hi\n\nyou\n")
+    assert done.code == 0
+    assert done.out == "HI\nYOU\n"
+    first, second = server.requests
+    assert first["messages"] == [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
+    assert second["messages"] == [
+        *first["messages"],
+        {"role": "assistant", "content": "HI"},
+        {"role": "user", "content": "you"},
+    ]
+    assert (first["model"], first["max_tokens"], first["stream"]) == ("ok", 5, True)
+    assert "temperature" not in first
+
+
+def test_the_address_may_end_in_v1_and_the_key_is_sent(run):
+    with openai_stub() as server:
+        done = run("chat", "--url", f"{server.url}/v1/", "--api-key", "secret", stdin="hi\n")
+    assert done.out == "HI\n"
+    assert server.headers[0]["authorization"] == "Bearer secret"
+
+
+def test_stats_are_those_of_the_server(run):
+    with openai_stub() as server:
+        done = run("chat", "--url", server.url, stdin="/stats\n")
+    assert done.out == "version: 1.2.3\ninternal_states[0].num_running: 2\ninternal_states[0].hit_rate: 0.5\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "out"),
+    [
+        ("refused", "error: too warm\n"),
+        ("plain-500", "error: HTTP 500: <h1>oops</h1>\n"),
+        ("cut", "A L\nerror: the server: "),
+        ("no-done", "A LONG ONE\nerror: the server: the reply broke off\n"),
+        ("error-event", "A L\nerror: boom\n"),
+    ],
+)
+def test_a_reply_that_fails_is_shown_and_forgotten_and_the_chat_goes_on(run, model, out):
+    with openai_stub(model) as server:
+        done = run("chat", "--url", server.url, stdin="a long one\nagain\n")
+    assert done.code == 0
+    assert done.out.startswith(out)
+    assert server.requests[1]["messages"] == [{"role": "user", "content": "again"}]
+
+
+def test_ctrl_c_stops_the_reply_and_hangs_up_but_the_chat_goes_on(run):
+    with openai_stub("slow") as server:
+        timer = threading.Timer(1.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        done = run("chat", "--url", server.url, "--max-tokens", "8", stdin="a long one\nx\n")
+        timer.join()
+        assert server.gone.wait(5)
+    assert done.code == 0
+    assert " [stopped]\n" in done.out
+    assert done.out.endswith("X\n")
+    stopped = done.out.split(" [stopped]")[0]
+    assert server.requests[1]["messages"][1] == {"role": "assistant", "content": stopped}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--url", "http://127.0.0.1:1"), "error: "),
+        (("--url", "127.0.0.1:x"), "error: "),
+        (("--url", "http://h", "--page-size", "4"), "it takes no page_size"),
+        (("--api-key", "k"), "--api-key is for --url"),
+    ],
+)
+def test_wrong_options_are_one_line_and_exit_2(run, options, words):
+    done = run("chat", *options)
+    assert done.code == 2
+    assert words in done.err
+    assert len(done.err.splitlines()) == 1
