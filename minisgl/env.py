@@ -46,6 +46,12 @@ def _log_level(text: str) -> str:
     return text.upper()
 
 
+def _api_key(text: str) -> str | None:
+    if not text:
+        raise ValueError("an empty key protects nothing")
+    return text
+
+
 def _kernels(text: str) -> str:
     if text.lower() not in _KERNELS:
         raise ValueError(text)
@@ -95,6 +101,9 @@ class Env:
         )
         self.LOG_LEVEL = _read(
             env, "MINISGL_LOG_LEVEL", _log_level, "WARNING", "least severe message that the command line shows"
+        )
+        self.API_KEY = _read(
+            env, "MINISGL_API_KEY", _api_key, None, "what clients of the server must send, unless --api-key says it"
         )
         self.KERNELS = _read(
             env, "MINISGL_KERNELS", _kernels, "auto", "auto: C++ kernels where they can be built; torch: never"

@@ -1,0 +1,58 @@
+"""How many sequences the server takes on at once: those that run and those that wait behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from minisgl.server.errors import ApiError
+
+RETRY_AFTER_S = 1
+
+
+class Gate:
+    """Counts sequences (a prompt's n choices are n). Belongs to the event loop's thread.
+
+    num_open: let in and not out again. is_draining: nobody is let in any more.
+    """
+
+    def __init__(self, max_running: int, max_queued: int) -> None:
+        self.capacity = max_running + max_queued
+        self.num_open = 0
+        self.is_draining = False
+
+    def drain(self) -> None:
+        """From now on every request is refused with 503; those inside go on."""
+        self.is_draining = True
+
+    @contextmanager
+    def enter(self, num_sequences: int) -> Iterator[None]:
+        """Be inside for as long as the block runs.
+
+        ApiError: 400 for what could never fit, 429 when it does not fit now, 503 when draining.
+        """
+        self._check(num_sequences)
+        self.num_open += num_sequences
+        try:
+            yield
+        finally:
+            self.num_open -= num_sequences
+
+    def _check(self, num_sequences: int) -> None:
+        if self.is_draining:
+            raise draining_error()
+        if num_sequences > self.capacity:
+            raise ApiError(
+                400, f"{num_sequences} sequences in one request are over the server's limit of {self.capacity}"
+            )
+        if self.num_open + num_sequences > self.capacity:
+            raise ApiError(
+                429,
+                f"{self.num_open} of {self.capacity} sequences run or wait; try again later",
+                code="rate_limit_exceeded",
+                headers={"Retry-After": str(RETRY_AFTER_S)},
+            )
+
+
+def draining_error() -> ApiError:
+    return ApiError(503, "the server is shutting down", code="server_shutting_down")

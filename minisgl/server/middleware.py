@@ -1,0 +1,154 @@
+"""What every request passes on its way in and out. Plain ASGI: a wrapper that copied the stream would hide a client's
+disconnection from the routes, and cost time for every token."""
+
+from __future__ import annotations
+
+import hmac
+import re
+import secrets
+from collections.abc import Iterable
+
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from minisgl.server.errors import ApiError
+from minisgl.server.records import RequestBook, RequestRecord
+from minisgl.server.responses import error_response
+from minisgl.utils.logging import get_logger
+
+logger = get_logger(__name__)
+OPEN_PATHS = frozenset({"/health", "/metrics"})  # for probes and Prometheus, which have no key
+REQUEST_ID, CLIENT_REQUEST_ID = b"x-request-id", b"x-client-request-id"
+MAX_CLIENT_ID_LEN = 128
+_NOT_IN_AN_ID = re.compile(rb"[^\x21-\x7e]")
+
+
+class Recorder:
+    """Gives each request an id of our own, and a record that lives as long as the request.
+
+    Routes find the id as `request.state.request_id`. It is the response's x-request-id; what the client sent under
+    that name comes back, made harmless, as x-client-request-id.
+    """
+
+    def __init__(self, app: ASGIApp, book: RequestBook) -> None:
+        self._app = app
+        self._book = book
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request_id = f"req-{secrets.token_hex(12)}"
+        scope.setdefault("state", {})["request_id"] = request_id
+        trace_parent = (header(scope, b"traceparent") or b"").decode("latin-1") or None
+        record = RequestRecord(request_id, scope["method"], scope["path"], trace_parent)
+        own_headers = _id_headers(request_id, header(scope, REQUEST_ID))
+
+        async def send_noted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                record.status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *own_headers]
+            await send(message)
+
+        self._book.open(record)
+        try:
+            await self._app(scope, receive, send_noted)
+        finally:
+            self._book.close(record)
+
+
+class Guard:
+    """An exception that nobody foresaw becomes a 500 that says nothing of our insides; the log has the traceback.
+
+    Once the response has begun it can only be cut off, which the HTTP layer does when we return.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def send_noted(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_noted)
+        except ClientDisconnect:
+            return
+        except Exception:
+            logger.exception("request %s failed", scope["state"]["request_id"])
+            if not has_begun:
+                response = error_response(ApiError(500, "the server made a mistake; its log says more"))
+                await response(scope, receive, send)
+
+
+class ApiKey:
+    """401 for whoever does not send the key as `Authorization: Bearer KEY`, on every path but OPEN_PATHS."""
+
+    def __init__(self, app: ASGIApp, key: str) -> None:
+        self._app = app
+        self._key = key.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] in OPEN_PATHS or self._is_right(header(scope, b"authorization")):
+            await self._app(scope, receive, send)
+            return
+        error = ApiError(
+            401,
+            "this server wants an API key: Authorization: Bearer KEY",
+            code="invalid_api_key",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+        await error_response(error)(scope, receive, send)
+
+    def _is_right(self, authorization: bytes | None) -> bool:
+        """The comparison takes the same time wherever the first wrong byte is."""
+        scheme, _, given = (authorization or b"").partition(b" ")
+        return hmac.compare_digest(given.strip(), self._key) and scheme.lower() == b"bearer"
+
+
+class BodyLimit:
+    """413 for a body of more than max_bytes: at once if its length is announced, else when it has come that far."""
+
+    def __init__(self, app: ASGIApp, max_bytes: int) -> None:
+        self._app = app
+        self._max_bytes = max_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        length = header(scope, b"content-length")
+        if length is not None and int(length) > self._max_bytes:
+            await error_response(self._error())(scope, receive, send)
+            return
+        num_bytes = 0
+
+        async def receive_counted() -> Message:
+            nonlocal num_bytes
+            message = await receive()
+            num_bytes += len(message.get("body", b""))
+            if num_bytes > self._max_bytes:
+                raise self._error()
+            return message
+
+        await self._app(scope, receive_counted, send)
+
+    def _error(self) -> ApiError:
+        """The connection is closed, so that nothing waits for the rest of the body."""
+        return ApiError(
+            413,
+            f"the body is larger than this server's limit of {self._max_bytes} bytes",
+            code="request_too_large",
+            headers={"Connection": "close"},
+        )
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The first of that name; names are in lower case in ASGI."""
+    headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
+    return next((value for key, value in headers if key == name), None)
+
+
+def _id_headers(request_id: str, sent: bytes | None) -> list[tuple[bytes, bytes]]:
+    headers = [(REQUEST_ID, request_id.encode())]
+    if sent and (harmless := _NOT_IN_AN_ID.sub(b"", sent)[:MAX_CLIENT_ID_LEN]):
+        headers.append((CLIENT_REQUEST_ID, harmless))
+    return headers

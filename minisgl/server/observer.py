@@ -1,0 +1,82 @@
+"""Follows one request that generates, for its record and the metrics. `deltas` runs with every token: it is cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from minisgl.server.metrics import Metrics
+from minisgl.server.records import RequestBook, RequestRecord
+
+if TYPE_CHECKING:
+    from minisgl.llm import Delta, Output
+    from minisgl.llm.client import Prepared
+    from minisgl.server.serving import Ending
+
+
+class Observer:
+    """The RequestObserver of `serving`."""
+
+    def __init__(self, book: RequestBook, metrics: Metrics) -> None:
+        self._book = book
+        self._metrics = metrics
+        self._record: RequestRecord | None = None
+        self._last_token: dict[tuple[int, int], float] = {}
+
+    def started(self, request_id: str, endpoint: str, prepared: Sequence[Prepared]) -> None:
+        """The request was accepted. Times count from when its first byte came, tokenizing included."""
+        record = self._book.find(request_id) or RequestRecord(request_id)
+        record.endpoint = endpoint
+        record.prompt_tokens = sum(len(prompt.input_ids) for prompt in prepared)
+        self._metrics.prompt_tokens += record.prompt_tokens
+        self._record = record
+
+    def deltas(self, deltas: Sequence[Delta]) -> None:
+        """What has come since the last call; tokens that came together have equal shares of the time."""
+        now = perf_counter()
+        last_token, observe_gap = self._last_token, self._metrics.token_gap_s.observe
+        num_new = 0
+        for delta in deltas:
+            num_tokens = len(delta["token_ids"])
+            if not num_tokens:
+                continue
+            num_new += num_tokens
+            choice = (delta["index"], delta["choice"])
+            last = last_token.get(choice)
+            if last is None:
+                self._note_first(delta, now)
+            else:
+                observe_gap((now - last) / num_tokens, num_tokens)
+            last_token[choice] = now
+        self._metrics.generated_tokens += num_new
+        self._started_record.generated_tokens += num_new
+
+    def finished(self, ending: Ending, outputs: Sequence[Output]) -> None:
+        """The request is over, whole or not; outputs are those of the prompts that came to their end."""
+        record, metrics = self._started_record, self._metrics
+        choices = [choice for output in outputs for choice in output.get("choices", [output])]
+        reasons = [choice["finish_reason"] for choice in choices]
+        record.finish_reason = ",".join(dict.fromkeys(reasons)) if ending == "ok" else ending
+        record.queue_s = max((s for choice in choices if (s := _queue_s(choice)) is not None), default=None)
+        metrics.finished.update(reasons)
+        if ending != "ok":
+            metrics.aborted[ending] += 1
+
+    @property
+    def _started_record(self) -> RequestRecord:
+        assert self._record is not None, "news of a request that was never started"
+        return self._record
+
+    def _note_first(self, delta: Delta, now: float) -> None:
+        """A choice's first token. The earliest of all counts; a prompt's cached tokens are its first choice's."""
+        record = self._started_record
+        if not self._last_token:
+            record.first_token_s = now - record.started
+            self._metrics.first_token_s.observe(record.first_token_s)
+        if delta["choice"] == 0:
+            record.cached_tokens += delta.get("cached_tokens", 0)
+
+
+def _queue_s(choice: Output) -> float | None:
+    return choice["timings"].get("queue_s")

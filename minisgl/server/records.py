@@ -1,0 +1,61 @@
+"""What is known of each HTTP request: made when it comes, told to those who listen when it ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+CLIENT_GONE = 499  # as nginx logs it: nobody was there to be answered
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One request. Times are in seconds from `started` (`time.perf_counter`); started_at is in seconds since 1970.
+
+    The fields from `endpoint` on belong to a request that generates, and keep their defaults for others.
+    finish_reason: the choices' own, joined by commas, or why it did not finish: disconnect, timeout, abort, error.
+    """
+
+    request_id: str
+    method: str = ""
+    path: str = ""
+    trace_parent: str | None = None
+    started_at: float = field(default_factory=time.time)
+    started: float = field(default_factory=time.perf_counter)
+    status: int = CLIENT_GONE
+    total_s: float = 0.0
+    endpoint: str | None = None
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    queue_s: float | None = None
+    first_token_s: float | None = None
+    finish_reason: str | None = None
+
+
+Listener = Callable[[RequestRecord], None]
+
+
+class RequestBook:
+    """The requests that are open, by their id. Belongs to the event loop's thread."""
+
+    def __init__(self, listeners: Iterable[Listener]) -> None:
+        self._listeners = tuple(listeners)
+        self._open: dict[str, RequestRecord] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, record: RequestRecord) -> None:
+        self._open[record.request_id] = record
+
+    def find(self, request_id: str) -> RequestRecord | None:
+        return self._open.get(request_id)
+
+    def close(self, record: RequestRecord) -> None:
+        """The request is over: forget it, and tell the listeners."""
+        del self._open[record.request_id]
+        record.total_s = time.perf_counter() - record.started
+        for listen in self._listeners:
+            listen(record)

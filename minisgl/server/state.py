@@ -1,0 +1,54 @@
+"""What the routes find as `request.app.state.server`. Frozen: when things change, another one is put there."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from minisgl.server.config import ServerConfig
+from minisgl.server.errors import ApiError
+from minisgl.server.gate import Gate
+from minisgl.server.metrics import Metrics
+from minisgl.server.observer import Observer
+from minisgl.server.records import RequestBook
+
+if TYPE_CHECKING:
+    from minisgl.llm import EngineInfo
+    from minisgl.server.engine_client import EngineClient
+
+Health = Literal["ok", "loading", "draining", "dead"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerState:
+    """engine, info: None while it loads. error: why the engine is dead. started_at: seconds since 1970."""
+
+    config: ServerConfig
+    model_name: str
+    gate: Gate
+    metrics: Metrics
+    book: RequestBook
+    engine: EngineClient | None = None
+    info: EngineInfo | None = None
+    error: str | None = None
+    started_at: float = field(default_factory=time.time)
+
+    def health(self) -> Health:
+        if self.error is not None:
+            return "dead"
+        if self.gate.is_draining:
+            return "draining"
+        return "loading" if self.engine is None else "ok"
+
+    def ready_engine(self) -> EngineClient:
+        """The engine, to be asked something. ApiError 503 while it loads or when it is dead."""
+        if self.error is not None:
+            raise ApiError(503, self.error, code="engine_dead")
+        if self.engine is None:
+            raise ApiError(503, "the model is being loaded", code="model_loading", headers={"Retry-After": "1"})
+        return self.engine
+
+    def observe(self) -> Observer:
+        """What follows one generating request, for its log line and the metrics."""
+        return Observer(self.book, self.metrics)

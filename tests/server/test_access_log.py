@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+from support.server_app import ask, make_app
+
+from minisgl.server.access_log import fields_of, log_request
+from minisgl.server.logs import UVICORN, install_logs
+from minisgl.server.records import RequestRecord
+from minisgl.utils.logging import ROOT, install_handler
+
+GENERATED = RequestRecord(
+    "req-1",
+    "POST",
+    "/v1/completions",
+    status=200,
+    total_s=0.5,
+    endpoint="/v1/completions",
+    prompt_tokens=37,
+    cached_tokens=36,
+    generated_tokens=8,
+    queue_s=0.0012345678,
+    first_token_s=0.04,
+    finish_reason="stop",
+)
+
+
+@pytest.fixture(autouse=True)
+def _loggers_as_before() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in (ROOT, UVICORN, "minisgl.server.access_log")]
+    before = [(logger, list(logger.handlers), logger.level, logger.propagate) for logger in loggers]
+    yield
+    for logger, handlers, level, propagate in before:
+        logger.handlers[:], logger.propagate = handlers, propagate
+        logger.setLevel(level)
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def install(*, as_json: bool = False, requests: bool = True) -> None:
+    install_handler()
+    install_logs(as_json=as_json, requests=requests)
+
+
+def test_a_request_that_generated_is_one_line_with_its_tokens_and_times(capsys: Capture) -> None:
+    install()
+    log_request(GENERATED)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith(
+        "POST /v1/completions 200 req-1 prompt=37 cached=36 generated=8 queue=1.2ms first=40.0ms finish=stop total=500.0ms"
+    )
+
+
+def test_another_request_is_one_line_too(capsys: Capture) -> None:
+    install()
+    response = ask(make_app(), "GET", "/v1/nope")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"GET /v1/nope 404 {response.headers['x-request-id']} total=" in line
+
+
+def test_probes_are_not_shown(capsys: Capture) -> None:
+    install()
+    ask(make_app(), "GET", "/health")
+    assert capsys.readouterr().err == ""
+
+
+def test_request_lines_can_be_turned_off_and_warnings_stay(capsys: Capture) -> None:
+    install(requests=False)
+    log_request(GENERATED)
+    logging.getLogger("minisgl.server.access_log").warning("still here")
+    assert [line.split()[-1] for line in capsys.readouterr().err.splitlines()] == ["here"]
+
+
+def test_as_json_every_line_is_an_object_tracebacks_and_uvicorn_included(capsys: Capture) -> None:
+    install(as_json=True)
+    log_request(GENERATED)
+    try:
+        raise LookupError("two\nlines")
+    except LookupError:
+        logging.getLogger("minisgl.server.app").exception("it failed")
+    logging.getLogger(UVICORN).warning("odd request")
+    request, failure, foreign = map(json.loads, capsys.readouterr().err.splitlines())
+    assert {**request, **fields_of(GENERATED)} == request
+    assert request["queue_s"] == 0.001235
+    assert (failure["level"], failure["message"]) == ("ERROR", "it failed")
+    assert "LookupError: two\nlines" in failure["exception"]
+    assert foreign["message"] == "odd request"
+
+
+def test_a_path_cannot_forge_a_line(capsys: Capture) -> None:
+    install()
+    ask(make_app(), "GET", "/x%0aPOST%1b[2J")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "\x1b" not in line
