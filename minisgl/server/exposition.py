@@ -143,7 +143,7 @@ def _of_engine(stats: EngineStats | None) -> dict[str, Values]:
         "engine_up": {"": 1},
         "num_requests_running": {"": stats.num_running},
         "num_requests_waiting": {"": stats.num_waiting},
-        "kv_cache_usage_perc": {"": in_use / pool},
+        "kv_cache_usage_perc": {"": in_use / max(pool, 1)},
         "kv_cache_tokens": {"free": free, "cached": stats.evictable_tokens, "in_use": in_use},
         "prefix_cache_queries": {"": stats.queried_tokens},
         "prefix_cache_hits": {"": stats.hit_tokens},
