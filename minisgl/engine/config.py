@@ -31,7 +31,7 @@ class EngineConfig:
     memory_ratio: float | None = option(
         None, "share of the memory free after loading that the KV pool may take (default: 0.5 on a CPU, 0.9 on a GPU)"
     )
-    max_running_req: int = option(64, "requests that run at the same time", minimum=1)
+    max_running_req: int = option(64, "requests that run at the same time", flag="max-running", minimum=1)
     max_seq_len_override: int | None = option(
         None, "context length in tokens (default: the model's)", flag="max-seq-len", minimum=1
     )
