@@ -1,6 +1,7 @@
 # make setup   virtual environment, packages and the default model; skipped while nothing has changed
 # make demo    an answer from the default model
 # make test    the tests; make check: format, lint, types; make test-nightly: the long random runs too
+# make test-clients  real clients (openai-python, LangChain, lm-evaluation-harness ...) against a live server
 #
 # Another build of torch, for instance one for the GPU at hand:
 #   make setup TORCH=torch==2.12.0 TORCH_FLAGS='--index-url ADDRESS'
@@ -16,7 +17,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nightly check clean
+.PHONY: help setup demo test test-nightly test-clients check clean
 
 help:
 	@grep '^#' Makefile
@@ -40,6 +41,9 @@ test: setup
 test-nightly: setup
 	scripts/test
 	scripts/test -m nightly
+
+test-clients: setup
+	scripts/test -m clients tests/clients
 
 check: setup
 	scripts/check
