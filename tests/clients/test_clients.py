@@ -1,4 +1,4 @@
-"""Real clients, each in an environment of its own, against a live server on SmolLM2. See `support.client_environments`."""
+"""Real clients, each in its own environment (`support.client_environments`), against a live server on SmolLM2."""
 
 from __future__ import annotations
 
@@ -19,8 +19,6 @@ OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFL
 
 def run_program(client: str, program: str, url: str, folder: Path | None = None, **environ: str) -> None:
     """The program's checks, in the client's environment; what it printed, if one failed."""
-    from environments import python_of
-
     command = [python_of(client), FOLDER / "programs" / program, url]
     variables = os.environ | OFFLINE | environ | {"PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=600, check=False)
