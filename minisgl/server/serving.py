@@ -1,14 +1,26 @@
-"""What a generating request meets on its way: the state of the server, and those who watch it."""
+"""The one path of every request that generates: prepare, pass the gate, run, write, and be told of whatever ends it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Literal, Protocol
+
+from starlette.types import Receive, Scope, Send
 
 from minisgl.llm.client import Delta, Prepared
 from minisgl.llm.stream import Output
+from minisgl.server.engine_client import EngineClient
+from minisgl.server.errors import ApiError
+from minisgl.server.running import Cause, Cutoff
+from minisgl.server.state import ServerState
+from minisgl.server.stream.answer import Answer
+from minisgl.server.wire import Wire, wait_for_disconnect
+from minisgl.utils.logging import get_logger
 
+logger = get_logger(__name__)
 Ending = Literal["ok", "disconnect", "timeout", "abort", "error"]
 
 
@@ -28,7 +40,106 @@ class RequestObserver(Protocol):
         ...
 
 
-class Gate(Protocol):
-    def enter(self, num_sequences: int) -> AbstractContextManager[None]:
-        """Be counted for as long as the block runs. ApiError (429, 503) when there is no room."""
-        ...
+@dataclass(frozen=True)
+class Job:
+    """What an endpoint wants generated.
+
+    endpoint: its path. request_id: ours. names: by which /abort_request finds it. prepare: tokenizes and checks;
+    raises ApiError. answer: made of what was prepared.
+    """
+
+    endpoint: str
+    request_id: str
+    names: tuple[str, ...]
+    stream: bool
+    prepare: Callable[[EngineClient], Awaitable[list[Prepared]]]
+    answer: Callable[[list[Prepared]], Answer]
+
+
+class Generation:
+    """The response that runs a job; plain ASGI. Whenever the client leaves, at any phase, the job is aborted.
+
+    Errors before the first byte are raised as ApiError; after it they are the stream's last event.
+    """
+
+    def __init__(self, state: ServerState, job: Job) -> None:
+        self._state = state
+        self._job = job
+        self._engine = state.ready_engine()
+        self._observer: RequestObserver = state.observe()
+        self._cutoff = Cutoff(state.config.request_timeout)
+        self._outputs: dict[int, Output] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        wire = Wire(send)
+        watcher = asyncio.create_task(self._watch(receive))
+        try:
+            async with self._cutoff:
+                await self._serve(wire)
+        except TimeoutError:
+            if self._cutoff.cause != "disconnect":
+                await wire.fail(_cut_error(self._cutoff.cause))
+        except ApiError as error:
+            await wire.fail(error)
+        finally:
+            watcher.cancel()
+
+    async def _watch(self, receive: Receive) -> None:
+        await wait_for_disconnect(receive)
+        self._cutoff.cut("disconnect")
+
+    async def _serve(self, wire: Wire) -> None:
+        prepared = await self._job.prepare(self._engine)
+        with (
+            self._state.gate.enter(sum(prompt.params.n for prompt in prepared)),
+            self._state.running.enter(self._job.names, self._cutoff),
+        ):
+            await self._observe(prepared, wire)
+
+    async def _observe(self, prepared: list[Prepared], wire: Wire) -> None:
+        """Whatever happens, the observer hears of it."""
+        self._observer.started(self._job.request_id, self._job.endpoint, prepared)
+        ending: Ending = "error"
+        try:
+            await self._run(prepared, self._job.answer(prepared), wire)
+            ending = "ok"
+        except asyncio.CancelledError:
+            ending = self._cutoff.cause or "timeout"
+            raise
+        finally:
+            self._observer.finished(ending, [self._outputs[index] for index in sorted(self._outputs)])
+
+    async def _run(self, prepared: list[Prepared], answer: Answer, wire: Wire) -> None:
+        try:
+            async with aclosing(self._engine.run(prepared)) as steps:
+                async for deltas in steps:
+                    self._take(deltas)
+                    if self._job.stream:
+                        await wire.write(answer.events(deltas))
+        except RuntimeError as error:
+            logger.error("request %s: %r", self._job.request_id, error)
+            raise ApiError(500, "the engine died while it worked on this request", code="engine_dead") from error
+        outputs = [self._outputs[index] for index in range(len(prepared))]
+        await (wire.end(answer.end(outputs)) if self._job.stream else wire.whole(answer.whole(outputs)))
+
+    def _take(self, deltas: list[Delta]) -> None:
+        """Note what has come. ApiError when a part of the request cannot come to a good end: then all of it ends."""
+        self._observer.deltas(deltas)
+        for delta in deltas:
+            if (output := delta.get("output")) is not None:
+                self._outputs[delta["index"]] = output
+            if delta["finish_reason"] in ("abort", "error"):
+                raise self._broken(delta)
+
+    def _broken(self, delta: Delta) -> ApiError:
+        if delta["finish_reason"] == "abort":
+            return ApiError(503, "the engine is shutting down", code="server_shutting_down")
+        reason = delta["output"].get("error") if "output" in delta else None
+        logger.error("request %s failed in the engine: %s", self._job.request_id, reason)
+        return ApiError(500, "the engine could not go on with this request; the server's log says more")
+
+
+def _cut_error(cause: Cause | None) -> ApiError:
+    if cause == "abort":
+        return ApiError(400, "the request was aborted by /abort_request", code="request_aborted")
+    return ApiError(503, "the request took longer than the server allows", code="request_timeout")

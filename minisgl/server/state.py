@@ -12,6 +12,7 @@ from minisgl.server.gate import Gate
 from minisgl.server.metrics import Metrics
 from minisgl.server.observer import Observer
 from minisgl.server.records import RequestBook
+from minisgl.server.running import Running
 
 if TYPE_CHECKING:
     from minisgl.llm import EngineInfo
@@ -29,6 +30,7 @@ class ServerState:
     gate: Gate
     metrics: Metrics
     book: RequestBook
+    running: Running = field(default_factory=Running)
     engine: EngineClient | None = None
     info: EngineInfo | None = None
     error: str | None = None

@@ -4,6 +4,15 @@ from minisgl.tokenizer.detokenize import IncrementalDetokenizer
 from minisgl.tokenizer.load import load_tokenizer
 from minisgl.tokenizer.stop import StopStrings
 from minisgl.tokenizer.stream import TextDelta, TextStream
+from minisgl.tokenizer.token_bytes import TokenBytes
 from minisgl.tokenizer.tokenizer import Tokenizer
 
-__all__ = ["IncrementalDetokenizer", "StopStrings", "TextDelta", "TextStream", "Tokenizer", "load_tokenizer"]
+__all__ = [
+    "IncrementalDetokenizer",
+    "StopStrings",
+    "TextDelta",
+    "TextStream",
+    "TokenBytes",
+    "Tokenizer",
+    "load_tokenizer",
+]

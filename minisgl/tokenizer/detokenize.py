@@ -22,7 +22,7 @@ class IncrementalDetokenizer:
     def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True) -> None:
         self._hidden = tokenizer.special_ids if skip_special_tokens else frozenset()
         backend = tokenizer.backend
-        self._decoder: _Decoder = _Bytes(backend) if _is_byte_level(backend.decoder) else _Window(backend)
+        self._decoder: _Decoder = _Bytes(backend) if is_byte_level(backend.decoder) else _Window(backend)
 
     def push(self, token_ids: Sequence[int]) -> str:
         """The text that is now certain; often "", when a character is not complete."""
@@ -47,7 +47,7 @@ class _Bytes:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token_ids: list[int]) -> str:
-        return self._utf8.decode(b"".join(_token_bytes(self._id_to_token(i)) for i in token_ids))
+        return self._utf8.decode(b"".join(byte_level_bytes(self._id_to_token(i)) for i in token_ids))
 
     def flush(self) -> str:
         return self._utf8.decode(b"", final=True)
@@ -87,7 +87,8 @@ class _Window:
         return text
 
 
-def _is_byte_level(decoder: Any) -> bool:
+def is_byte_level(decoder: Any) -> bool:
+    """Whether tokens of this decoder are bytes in GPT-2's spelling."""
     kinds = _kinds(json.loads(decoder.__getstate__())) if decoder is not None else []
     return kinds == ["ByteLevel"]
 
@@ -109,7 +110,7 @@ def _byte_alphabet() -> dict[str, int]:
 _BYTE_OF = _byte_alphabet()
 
 
-def _token_bytes(token: str | None) -> bytes:
+def byte_level_bytes(token: str | None) -> bytes:
     """The bytes that a token stands for; an added token that is not in the byte alphabet stands for itself."""
     if token is None:
         return b""

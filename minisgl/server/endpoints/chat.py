@@ -1,0 +1,40 @@
+"""POST /v1/chat/completions."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from minisgl.llm.client import Prepared
+from minisgl.server.endpoints.common import check_model, make_heading, read_body, refused, request_id_of, state_of
+from minisgl.server.engine_client import EngineClient
+from minisgl.server.schema.chat import ChatRequest
+from minisgl.server.schema.template import template_kwargs
+from minisgl.server.serving import Generation, Job
+from minisgl.server.stream.chat import ChatAnswer
+
+
+async def chat_completions(request: Request) -> Generation:
+    """The model's next message in a conversation."""
+    state, engine = state_of(request), state_of(request).ready_engine()
+    body = await read_body(request, ChatRequest)
+    check_model(state, body.model)
+    heading = make_heading(request, "chatcmpl")
+    job = Job(
+        endpoint="/v1/chat/completions",
+        request_id=request_id_of(request),
+        names=(request_id_of(request), heading.id),
+        stream=bool(body.stream),
+        prepare=lambda engine: _prepare(engine, body),
+        answer=lambda prepared: ChatAnswer(heading, body, prepared, engine.tokenizer),
+    )
+    return Generation(state, job)
+
+
+async def _prepare(engine: EngineClient, body: ChatRequest) -> list[Prepared]:
+    params = body.params(engine.limits.max_seq_len)
+    template = template_kwargs(body)
+    try:
+        prepared = await engine.prepare_chat(body.plain_messages(), params, template, cache_salt=body.cache_salt or "")
+    except ValueError as error:
+        raise refused(error, "messages") from None
+    return [prepared]

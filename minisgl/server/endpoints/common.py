@@ -1,0 +1,98 @@
+"""What several endpoints do with a request before it is a job."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from minisgl.core import ContextLengthError, SamplingParams
+from minisgl.llm.client import Prepared, Prompt
+from minisgl.server.engine_client import EngineClient
+from minisgl.server.errors import ApiError
+from minisgl.server.schema.decoding import Body, decode
+from minisgl.server.state import ServerState
+from minisgl.server.stream.answer import Heading
+from minisgl.server.stream.events import encode
+
+T = TypeVar("T", bound=Body)
+_NAMED = re.compile(r"(messages\[\d+\][\w.\[\]]*|logit_bias|stop_token_ids)")
+
+
+def state_of(request: Request) -> ServerState:
+    state: ServerState = request.app.state.server
+    return state
+
+
+def json_response(data: Any, status: int = 200) -> Response:
+    return Response(encode(data), status, media_type="application/json")
+
+
+@contextmanager
+def engine_alive() -> Iterator[None]:
+    """What is asked of the engine in the block gets an answer, or it is a 503."""
+    try:
+        yield
+    except RuntimeError:
+        raise ApiError(503, "the engine has died", code="engine_dead") from None
+
+
+async def read_body(request: Request, body_type: type[T]) -> T:
+    """The body, checked. ApiError 400 for what is wrong with it, and for one that does not say that it is JSON.
+
+    A web page of another origin may send anything to a server on its reader's machine, but not with that content type.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        raise ApiError(400, f"the body must be sent as Content-Type: application/json, not {media_type!r}")
+    try:
+        raw = await request.body()
+    except ClientDisconnect:
+        raise ApiError(400, "the body did not come to its end") from None
+    return decode(raw, body_type)
+
+
+def check_model(state: ServerState, model: str | None) -> None:
+    """ApiError 404 for a model that is not served; none, or an empty name, is the one that there is."""
+    if model and model != state.model_name:
+        message = f"the model {model!r} does not exist; this server has {state.model_name!r}"
+        raise ApiError(404, message, param="model", code="model_not_found")
+
+
+def request_id_of(request: Request) -> str:
+    request_id: str = request.state.request_id
+    return request_id
+
+
+def make_heading(request: Request, prefix: str) -> Heading:
+    """For one answer; its id is the request's, with OpenAI's prefix."""
+    unique = request_id_of(request).partition("-")[2] or secrets.token_hex(12)
+    return Heading(f"{prefix}-{unique}", int(time.time()), state_of(request).model_name)
+
+
+async def prepare_prompts(
+    engine: EngineClient, field: str, prompts: Sequence[Prompt], params: Sequence[SamplingParams], cache_salt: str
+) -> list[Prepared]:
+    """All of them, or ApiError 400 for the first that can never run. field: where they came from."""
+    prepared = []
+    for i, (prompt, each) in enumerate(zip(prompts, params, strict=True)):
+        try:
+            prepared.append(await engine.prepare(prompt, each, cache_salt=cache_salt))
+        except ValueError as error:
+            raise refused(error, field if len(prompts) == 1 else f"{field}[{i}]") from None
+    return prepared
+
+
+def refused(error: ValueError, field: str) -> ApiError:
+    """ApiError 400 for what the engine refuses about `field`, or about another one that its message begins with."""
+    if isinstance(error, ContextLengthError):
+        return ApiError(400, f"{field}: {error}", param=field, code="context_length_exceeded")
+    if named := _NAMED.match(str(error)):
+        return ApiError(400, str(error), param=named[1])
+    return ApiError(400, f"{field}: {error}", param=field)

@@ -1,0 +1,41 @@
+"""POST /v1/completions."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from minisgl.llm.client import Prepared
+from minisgl.server.endpoints.common import (
+    check_model,
+    make_heading,
+    prepare_prompts,
+    read_body,
+    request_id_of,
+    state_of,
+)
+from minisgl.server.engine_client import EngineClient
+from minisgl.server.schema.completions import CompletionRequest
+from minisgl.server.serving import Generation, Job
+from minisgl.server.stream.completions import CompletionAnswer
+
+
+async def completions(request: Request) -> Generation:
+    """How prompts go on."""
+    state, engine = state_of(request), state_of(request).ready_engine()
+    body = await read_body(request, CompletionRequest)
+    check_model(state, body.model)
+    heading = make_heading(request, "cmpl")
+    job = Job(
+        endpoint="/v1/completions",
+        request_id=request_id_of(request),
+        names=(request_id_of(request), heading.id),
+        stream=bool(body.stream),
+        prepare=lambda engine: _prepare(engine, body),
+        answer=lambda prepared: CompletionAnswer(heading, body, prepared, engine.tokenizer),
+    )
+    return Generation(state, job)
+
+
+async def _prepare(engine: EngineClient, body: CompletionRequest) -> list[Prepared]:
+    prompts, params = body.prompts(), body.params()
+    return await prepare_prompts(engine, "prompt", prompts, [params] * len(prompts), body.cache_salt or "")

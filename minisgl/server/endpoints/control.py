@@ -1,0 +1,25 @@
+"""POST /flush_cache and /abort_request."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from minisgl.server.endpoints.common import engine_alive, json_response, read_body, state_of
+from minisgl.server.schema.control import AbortRequest
+from minisgl.server.schema.info import Aborted, Flushed
+
+
+async def flush_cache(request: Request) -> Response:
+    """Nothing that is cached now is used for a later request; those that run keep what they have."""
+    with engine_alive():
+        await state_of(request).ready_engine().flush_cache()
+    return json_response(Flushed())
+
+
+async def abort_request(request: Request) -> Response:
+    """Ends requests that run or wait, each with an error. No such request is no error: it may just have ended."""
+    body = await read_body(request, AbortRequest)
+    running = state_of(request).running
+    num = running.abort_all() if body.abort_all else running.abort(body.rid or "")
+    return json_response(Aborted(num))

@@ -1,0 +1,33 @@
+"""POST /generate, in SGLang's form."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from minisgl.llm.client import Prepared
+from minisgl.server.endpoints.common import make_heading, prepare_prompts, read_body, request_id_of, state_of
+from minisgl.server.engine_client import EngineClient
+from minisgl.server.schema.generate import GenerateRequest
+from minisgl.server.serving import Generation, Job
+from minisgl.server.stream.generate import GenerateAnswer
+
+
+async def generate(request: Request) -> Generation:
+    """How prompts go on; a stream repeats the text so far in every event."""
+    state, engine = state_of(request), state_of(request).ready_engine()
+    body = await read_body(request, GenerateRequest)
+    heading = make_heading(request, "gen")
+    job = Job(
+        endpoint="/generate",
+        request_id=request_id_of(request),
+        names=(request_id_of(request), heading.id, *body.names),
+        stream=bool(body.stream),
+        prepare=lambda engine: _prepare(engine, body),
+        answer=lambda prepared: GenerateAnswer(heading, body, prepared, engine.tokenizer),
+    )
+    return Generation(state, job)
+
+
+async def _prepare(engine: EngineClient, body: GenerateRequest) -> list[Prepared]:
+    field = "text" if body.text is not None else "input_ids"
+    return await prepare_prompts(engine, field, body.prompts(), body.params(), body.cache_salt or "")

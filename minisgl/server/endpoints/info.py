@@ -1,0 +1,72 @@
+"""GET /get_server_info, /get_model_info, /version and /health_generate."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import asdict
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+import minisgl
+from minisgl.core import SamplingParams
+from minisgl.server.endpoints.common import engine_alive, json_response, state_of
+from minisgl.server.engine_client import EngineClient
+from minisgl.server.errors import ApiError
+from minisgl.server.schema.info import Alive, ModelInfo, ServerInfo, Version
+
+GENERATE_TIMEOUT_S = 20.0
+
+
+async def get_server_info(request: Request) -> Response:
+    """What runs here, with counters and sizes of scheduler and cache as of now."""
+    state = state_of(request)
+    with engine_alive():
+        stats = await state.ready_engine().stats()
+    info = ServerInfo(
+        version=minisgl.__version__,
+        model_path=state.model_name,
+        max_total_num_tokens=state.ready_engine().limits.pool_len,
+        engine=None if state.info is None else asdict(state.info),
+        internal_states=[asdict(stats)],
+    )
+    return json_response(info)
+
+
+async def get_model_info(request: Request) -> Response:
+    """The model, in SGLang's words."""
+    state, limits = state_of(request), state_of(request).ready_engine().limits
+    name = state.model_name
+    return json_response(
+        ModelInfo(model_path=name, tokenizer_path=name, max_model_len=limits.max_seq_len, vocab_size=limits.vocab_size)
+    )
+
+
+async def version(request: Request) -> Response:
+    """Of minisgl."""
+    return json_response(Version(minisgl.__version__))
+
+
+async def health_generate(request: Request) -> Response:
+    """200 when the engine generates a token within 20 seconds, else 503. It waits behind what runs, not at the gate."""
+    engine = state_of(request).ready_engine()
+    try:
+        async with asyncio.timeout(GENERATE_TIMEOUT_S):
+            with engine_alive():
+                reason = await _generate_one(engine)
+    except TimeoutError:
+        raise ApiError(503, f"no token within {GENERATE_TIMEOUT_S:g} s", code="engine_slow") from None
+    if reason not in ("stop", "length"):
+        raise ApiError(503, "the engine generates nothing", code="engine_failing")
+    return json_response(Alive())
+
+
+async def _generate_one(engine: EngineClient) -> str | None:
+    """Why it ended."""
+    reason: str | None = None
+    prepared = await engine.prepare([0], SamplingParams(max_tokens=1))
+    async with aclosing(engine.run([prepared])) as steps:
+        async for deltas in steps:
+            reason = deltas[-1]["finish_reason"]
+    return reason

@@ -1,0 +1,61 @@
+"""POST /tokenize and /detokenize."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from minisgl.core import SamplingParams
+from minisgl.server.endpoints.common import check_model, json_response, read_body, refused, state_of
+from minisgl.server.engine_client import EngineClient
+from minisgl.server.schema.info import Text, Tokens
+from minisgl.server.schema.messages import plain
+from minisgl.server.schema.template import template_kwargs
+from minisgl.server.schema.tokens import DetokenizeRequest, TokenizeRequest
+from minisgl.server.stream.logprobs import token_name
+from minisgl.tokenizer import TokenBytes, Tokenizer
+
+
+async def tokenize(request: Request) -> Response:
+    """The token ids of a text or a conversation."""
+    engine = state_of(request).ready_engine()
+    body = await read_body(request, TokenizeRequest)
+    check_model(state_of(request), body.model)
+    ids = await (_text_ids(engine, body) if body.messages is None else _chat_ids(engine, body))
+    names = _names(engine.tokenizer, ids) if body.return_token_strs else None
+    return json_response(Tokens(ids, len(ids), engine.limits.max_seq_len, names))
+
+
+async def detokenize(request: Request) -> Response:
+    """The text of token ids."""
+    engine = state_of(request).ready_engine()
+    body = await read_body(request, DetokenizeRequest)
+    check_model(state_of(request), body.model)
+    text = await asyncio.to_thread(engine.tokenizer.decode, body.tokens, bool(body.skip_special_tokens))
+    return json_response(Text(text, text))
+
+
+async def _text_ids(engine: EngineClient, body: TokenizeRequest) -> list[int]:
+    """However long the text is: who asks may want to cut it. `backend` keeps no state while it encodes."""
+    assert body.prompt is not None, "neither prompt nor messages"
+    special = body.add_special_tokens is None or body.add_special_tokens
+    backend = engine.tokenizer.backend
+    (encoding,) = await asyncio.to_thread(backend.encode_batch, [body.prompt], add_special_tokens=special)
+    ids: list[int] = encoding.ids
+    return ids
+
+
+async def _chat_ids(engine: EngineClient, body: TokenizeRequest) -> list[int]:
+    messages = [plain(message) for message in body.messages or ()]
+    try:
+        prepared = await engine.prepare_chat(messages, SamplingParams(), template_kwargs(body))
+    except ValueError as error:
+        raise refused(error, "messages") from None
+    return [int(token_id) for token_id in prepared.input_ids]
+
+
+def _names(tokenizer: Tokenizer, ids: list[int]) -> list[str]:
+    bytes_of = TokenBytes(tokenizer)
+    return [token_name(bytes_of(token_id)) for token_id in ids]

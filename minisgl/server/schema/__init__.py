@@ -1,0 +1,1 @@
+"""What may be sent to each endpoint, and what comes back."""

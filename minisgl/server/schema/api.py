@@ -1,0 +1,76 @@
+"""Every operation of the API: what it takes, what it gives, how it fails. The OpenAPI document is made of this."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from minisgl.server.schema.answers import ChatChunk, ChatCompletion, Completion
+from minisgl.server.schema.chat import ChatRequest
+from minisgl.server.schema.completions import CompletionRequest
+from minisgl.server.schema.control import AbortRequest
+from minisgl.server.schema.generate import Generated, GenerateRequest
+from minisgl.server.schema.info import (
+    Aborted,
+    Alive,
+    Flushed,
+    Health,
+    Model,
+    ModelInfo,
+    ModelList,
+    ServerInfo,
+    Text,
+    Tokens,
+    Version,
+)
+from minisgl.server.schema.tokens import DetokenizeRequest, TokenizeRequest
+
+_KEY = {401: "The API key is missing or wrong."}
+_ENGINE = _KEY | {500: "Our mistake; the log says more.", 503: "Loading, draining, dead, or too slow."}
+_BODY = _ENGINE | {400: "The request is wrong; `param` names the field.", 413: "The body is too large."}
+_MODEL = _BODY | {404: "No such model."}
+_JOB = _MODEL | {429: "Too much runs and waits; `Retry-After` says when to come again."}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """answer: with status 200. errors: what other statuses mean. events: of the stream, if `body` can ask for one."""
+
+    method: Literal["get", "post"]
+    path: str
+    summary: str
+    answer: Any
+    errors: Mapping[int, str]
+    body: Any = None
+    events: Any = None
+
+    @property
+    def types(self) -> tuple[Any, ...]:
+        return tuple(each for each in (self.answer, self.body, self.events) if each is not None)
+
+
+OPERATIONS = (
+    Operation("post", "/v1/chat/completions", "A chat's next message", ChatCompletion, _JOB, ChatRequest, ChatChunk),
+    Operation("post", "/v1/completions", "How prompts go on", Completion, _JOB, CompletionRequest, Completion),
+    Operation("get", "/v1/models", "The one model that is served", ModelList, _ENGINE),
+    Operation("get", "/v1/models/{model}", "The model of that name", Model, _ENGINE | {404: "No such model."}),
+    Operation(
+        "post",
+        "/generate",
+        "How prompts go on, in SGLang's form",
+        Generated | list[Generated],
+        _JOB,
+        GenerateRequest,
+        Generated,
+    ),
+    Operation("post", "/tokenize", "The token ids of a text or a chat", Tokens, _MODEL, TokenizeRequest),
+    Operation("post", "/detokenize", "The text of token ids", Text, _MODEL, DetokenizeRequest),
+    Operation("post", "/flush_cache", "Later requests use nothing that is cached now", Flushed, _ENGINE),
+    Operation("post", "/abort_request", "End requests that run or wait", Aborted, _BODY, AbortRequest),
+    Operation("get", "/health", "Whether requests are served", Health, {503: "Loading, draining or dead."}),
+    Operation("get", "/health_generate", "Whether the engine generates", Alive, _ENGINE),
+    Operation("get", "/get_server_info", "What runs here, and counters as of now", ServerInfo, _ENGINE),
+    Operation("get", "/get_model_info", "The model, in SGLang's words", ModelInfo, _ENGINE),
+    Operation("get", "/version", "The version of minisgl", Version, _KEY),
+)

@@ -1,0 +1,67 @@
+"""From the bytes of a request's body to a checked object, or to an error that names the field."""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar, TypeVar
+
+import msgspec
+
+from minisgl.server.errors import ApiError
+from minisgl.utils.logging import get_logger
+
+logger = get_logger(__name__)
+T = TypeVar("T", bound="Body")
+_AT = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
+_MISSING = re.compile(r"^Object missing required field `([^`]+)`$")
+
+
+class Body(msgspec.Struct, kw_only=True):
+    """The body of a request. A null is as good as an absent field; a field that is not here is ignored.
+
+    ONLY: fields that are known, and taken only where they change nothing: what they may be. What may be nothing but
+    null, by its type, need not be there.
+    """
+
+    ONLY: ClassVar[dict[str, str]] = {}
+
+
+def decode(raw: bytes, body_type: type[T]) -> T:
+    """The body as an object of `body_type`. ApiError 400, with param, for whatever is wrong with it."""
+    try:
+        raw.decode()  # msgspec does not look into the fields that it skips
+        body = msgspec.json.decode(raw, type=body_type)
+    except msgspec.ValidationError as error:
+        raise _wrong_field(str(error), body_type) from None
+    except RecursionError:
+        raise ApiError(400, "the body is nested too deeply") from None
+    except ValueError as error:
+        raise ApiError(400, f"the body is not valid JSON in UTF-8: {_reason(error)}") from None
+    _log_unknown(raw, body_type)
+    return body
+
+
+def _wrong_field(message: str, body_type: type[Body]) -> ApiError:
+    at = _AT.search(message)
+    reason, param = (message[: at.start()], at[1]) if at else (message, "")
+    if missing := _MISSING.match(reason):
+        param = f"{param}.{missing[1]}" if param else missing[1]
+        reason = "is required"
+    only = "leave it out" if reason.startswith("Expected `null`") else body_type.ONLY.get(re.split(r"[.\[]", param)[0])
+    if only is not None:
+        return ApiError(400, f"{param} is not supported: {only}", param=param, code="unsupported_parameter")
+    return ApiError(400, f"{param or 'the body'}: {reason}", param=param or None)
+
+
+def _reason(error: ValueError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"byte {error.start} is not UTF-8"
+    return str(error)
+
+
+def _log_unknown(raw: bytes, body_type: type[Body]) -> None:
+    if not logger.isEnabledFor(10):
+        return
+    unknown = msgspec.json.decode(raw, type=dict[str, msgspec.Raw]).keys() - set(body_type.__struct_encode_fields__)
+    if unknown:
+        logger.debug("ignored fields: %s", ", ".join(sorted(unknown)))

@@ -1,0 +1,150 @@
+"""POST /generate, in SGLang's form."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+from msgspec import Meta
+
+from minisgl.core import SamplingParams
+from minisgl.core.sampling_params import MAX_LOGPROBS
+from minisgl.llm.client import Prompt
+from minisgl.server.errors import ApiError
+from minisgl.server.schema.completions import split_prompts
+from minisgl.server.schema.decoding import Body
+from minisgl.server.schema.fields import (
+    MAX_PROMPTS,
+    CacheSalt,
+    LogitBias,
+    MaxTokens,
+    MinP,
+    MinTokens,
+    NumChoices,
+    Penalty,
+    RepetitionPenalty,
+    Seed,
+    Stop,
+    StopTokenIds,
+    Temperature,
+    TokenId,
+    TopK,
+    TopP,
+)
+from minisgl.server.schema.sampling import make_params
+from minisgl.server.schema.unsupported import Empty
+
+DEFAULT_NEW_TOKENS = 128
+_RENAMED = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens", "sampling_seed": "seed"}
+
+
+class GenerateSampling(msgspec.Struct, kw_only=True):
+    """How to choose tokens and when to stop, in SGLang's names. max_new_tokens is 128 where none is given."""
+
+    frequency_penalty: Penalty | None = None
+    ignore_eos: bool | None = None
+    logit_bias: LogitBias | None = None
+    max_new_tokens: MaxTokens | None = None
+    min_new_tokens: MinTokens | None = None
+    min_p: MinP | None = None
+    n: NumChoices | None = None
+    presence_penalty: Penalty | None = None
+    repetition_penalty: RepetitionPenalty | None = None
+    sampling_seed: Seed | None = None
+    skip_special_tokens: bool | None = None
+    stop: Stop | None = None
+    stop_token_ids: StopTokenIds | None = None
+    temperature: Temperature | None = None
+    top_k: TopK | None = None
+    top_p: TopP | None = None
+
+    ebnf: None = None
+    json_schema: None = None
+    regex: None = None
+    structural_tag: None = None
+
+
+class GenerateRequest(Body, kw_only=True):
+    """Prompts as text or input_ids, one or a list. In a stream every event has the whole text so far."""
+
+    ONLY: ClassVar[dict[str, str]] = {
+        "audio_data": "only an empty list",
+        "image_data": "only an empty list",
+        "lora_path": "there are no adapters",
+        "priority": "only 0",
+        "video_data": "only an empty list",
+    }
+
+    text: str | Annotated[list[str], Meta(min_length=1, max_length=MAX_PROMPTS)] | None = None
+    input_ids: Annotated[list[TokenId | list[TokenId]], Meta(min_length=1)] | None = None
+    sampling_params: GenerateSampling | list[GenerateSampling] | None = None
+    stream: bool | None = None
+    return_logprob: bool | None = None
+    logprob_start_len: (
+        Annotated[int, Meta(ge=-1, description="Logprobs of the prompt from here on; -1, the default, is none.")] | None
+    ) = None
+    top_logprobs_num: Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None = None
+    return_text_in_logprobs: bool | None = None
+    rid: Annotated[str | list[str], Meta(description="Names by which /abort_request finds the request.")] | None = None
+    cache_salt: CacheSalt | None = None
+
+    audio_data: Empty | None = None
+    image_data: Empty | None = None
+    input_embeds: None = None
+    lora_path: Literal[""] | Annotated[list[Literal[""] | None], Meta(max_length=MAX_PROMPTS)] | None = None
+    priority: Literal[0] | None = None
+    video_data: Empty | None = None
+
+    def __post_init__(self) -> None:
+        if (self.text is None) == (self.input_ids is None):
+            raise ApiError(400, "one of text and input_ids is required", param="text")
+        if isinstance(self.sampling_params, list) and len(self.sampling_params) != len(self.prompts()):
+            num = len(self.sampling_params)
+            raise ApiError(400, f"{num} sampling_params for {len(self.prompts())} prompts", param="sampling_params")
+
+    @property
+    def is_list(self) -> bool:
+        """Whether prompts came as a list, so that the answer is one."""
+        if self.text is not None:
+            return isinstance(self.text, list)
+        return self.input_ids is not None and isinstance(self.input_ids[0], list)
+
+    @property
+    def wants_prompt_logprobs(self) -> bool:
+        return bool(self.return_logprob) and self.logprob_start_len is not None and self.logprob_start_len >= 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What the client calls it."""
+        return (self.rid,) if isinstance(self.rid, str) else tuple(self.rid or ())
+
+    def prompts(self) -> list[Prompt]:
+        if self.text is not None:
+            return split_prompts("text", self.text)
+        return split_prompts("input_ids", self.input_ids or [])
+
+    def params(self) -> list[SamplingParams]:
+        """One for each prompt. ApiError 400 for fields that contradict each other."""
+        given = self.sampling_params or GenerateSampling()
+        each = given if isinstance(given, list) else [given] * len(self.prompts())
+        return [self._params(sampling) for sampling in each]
+
+    def _params(self, sampling: GenerateSampling) -> SamplingParams:
+        fields: dict[str, Any] = {"temperature": 1.0, "max_tokens": DEFAULT_NEW_TOKENS}
+        for name, value in msgspec.structs.asdict(sampling).items():
+            if value is not None:
+                fields[_RENAMED.get(name, name)] = value
+        top = (self.top_logprobs_num or 0) if self.return_logprob else None
+        return make_params(fields, logprobs=top, prompt_logprobs=top if self.wants_prompt_logprobs else None)
+
+
+class Generated(msgspec.Struct):
+    """One text. meta_info: id, finish_reason, prompt_tokens, completion_tokens, cached_tokens, e2e_latency, logprobs.
+
+    index: in a stream of several texts, which one.
+    """
+
+    text: str
+    output_ids: list[int]
+    meta_info: dict[str, Any]
+    index: int | msgspec.UnsetType = msgspec.UNSET

@@ -1,0 +1,108 @@
+"""What chats and completions have in common: how to choose tokens, when to stop, how to answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from minisgl.core import SamplingParams
+from minisgl.server.errors import ApiError
+from minisgl.server.schema.fields import (
+    CacheSalt,
+    LogitBias,
+    MaxTokens,
+    MinP,
+    MinTokens,
+    NumChoices,
+    Penalty,
+    RepetitionPenalty,
+    Seed,
+    Stop,
+    StopTokenIds,
+    Temperature,
+    TopK,
+    TopP,
+)
+from minisgl.server.schema.unsupported import Unsupported
+
+_ANSWER_FIELDS = {"max_tokens", "logprobs", "prompt_logprobs"}  # mean something else, or have another default, here
+_SAMPLING = [field.name for field in dataclasses.fields(SamplingParams) if field.name not in _ANSWER_FIELDS]
+
+
+class StreamOptions(msgspec.Struct):
+    """include_usage: one more chunk at the end, with usage and no choices. continuous_usage_stats: usage in each."""
+
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class GeneratingBody(Unsupported, kw_only=True):
+    """A chat or a completion. The fields of OpenAI's reference, then those that engines share."""
+
+    model: (
+        Annotated[str, Meta(description="The served name; absent or empty means the model that there is.")] | None
+    ) = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: LogitBias | None = None
+    max_tokens: MaxTokens | None = None
+    metadata: dict[str, Any] | None = None
+    n: NumChoices | None = None
+    presence_penalty: Penalty | None = None
+    seed: Seed | None = None
+    service_tier: str | None = None
+    stop: Stop | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: Temperature | None = None
+    top_p: TopP | None = None
+    user: str | None = None
+
+    cache_salt: CacheSalt | None = None
+    ignore_eos: Annotated[bool, Meta(description="Go on after the model's end tokens.")] | None = None
+    min_p: MinP | None = None
+    min_tokens: MinTokens | None = None
+    repetition_penalty: RepetitionPenalty | None = None
+    skip_special_tokens: bool | None = None
+    stop_token_ids: StopTokenIds | None = None
+    top_k: TopK | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.stream_options is not None and not self.stream:
+            raise ApiError(400, "stream_options is only allowed with stream: true", param="stream_options")
+
+    @property
+    def include_usage(self) -> bool:
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
+
+    @property
+    def continuous_usage(self) -> bool:
+        return self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
+
+    def sampling(self, max_tokens: int, logprobs: int | None, prompt_logprobs: int | None = None) -> SamplingParams:
+        """The engine's form of it. ApiError 400 for fields that contradict each other."""
+        given = {name: getattr(self, name) for name in _SAMPLING if getattr(self, name) is not None}
+        return make_params(
+            {"temperature": 1.0} | given | {"max_tokens": max_tokens},
+            logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
+        )
+
+
+def make_params(given: dict[str, Any], **more: Any) -> SamplingParams:
+    """SamplingParams, or ApiError 400 whose param is the field that its ValueError begins with."""
+    try:
+        return SamplingParams(**given, **more)
+    except ValueError as error:
+        raise invalid(error, given) from None
+
+
+def invalid(error: ValueError, names: Any) -> ApiError:
+    """ApiError 400 for a ValueError of the engine, whose messages begin with a field's name."""
+    name = re.match(r"\w+", str(error))
+    return ApiError(400, str(error), param=name[0] if name and name[0] in names else None)

@@ -1,0 +1,44 @@
+"""What a model's chat template is told beside the messages."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Protocol
+
+from msgspec import Meta
+
+from minisgl.server.errors import ApiError
+
+ChatTemplateKwargs = Annotated[dict[str, Any], Meta(description="Variables of the model's chat template.")]
+ContinueFinalMessage = Annotated[bool, Meta(description="The answer goes on where the last message ends.")]
+ReasoningEffort = Annotated[str, Meta(description="Handed to the chat template, which may know it or not.")]
+
+
+class TemplateFields(Protocol):
+    """The fields of a body that the template gets."""
+
+    add_generation_prompt: bool | None
+    chat_template_kwargs: ChatTemplateKwargs | None
+    continue_final_message: ContinueFinalMessage | None
+    reasoning_effort: ReasoningEffort | None
+
+
+def template_kwargs(body: TemplateFields) -> dict[str, Any]:
+    """Keywords for `Tokenizer.apply_chat_template`. ApiError 400 when they contradict each other."""
+    kwargs = dict(body.chat_template_kwargs or {})
+    if "chat_template" in kwargs:
+        raise ApiError(400, "chat_template_kwargs: the template is the model's own", param="chat_template_kwargs")
+    if body.reasoning_effort is not None:
+        kwargs.setdefault("reasoning_effort", body.reasoning_effort)
+    kwargs["add_generation_prompt"] = _adds_generation_prompt(body)
+    if body.continue_final_message:
+        kwargs["continue_final_message"] = True
+    return kwargs
+
+
+def _adds_generation_prompt(body: TemplateFields) -> bool:
+    if body.continue_final_message and body.add_generation_prompt:
+        name = "continue_final_message"
+        raise ApiError(400, f"{name} and add_generation_prompt exclude each other", param=name)
+    if body.add_generation_prompt is None:
+        return not body.continue_final_message
+    return body.add_generation_prompt

@@ -1,0 +1,66 @@
+"""The answer to a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minisgl.core import TokenLogprobs
+from minisgl.llm.client import Delta, Prepared
+from minisgl.llm.stream import Output
+from minisgl.server.schema.answers import (
+    AssistantMessage,
+    ChatChoice,
+    ChatChunk,
+    ChatChunkChoice,
+    ChatCompletion,
+    ChatDelta,
+    ChatLogprobs,
+    FinishReason,
+)
+from minisgl.server.schema.chat import ChatRequest
+from minisgl.server.stream.answer import Heading, finish_reason
+from minisgl.server.stream.events import encode
+from minisgl.server.stream.logprobs import ChatLogprobsMaker
+from minisgl.server.stream.openai import EventUsage, OpenAIAnswer
+from minisgl.server.stream.usage import usage_of
+from minisgl.tokenizer import Tokenizer
+
+
+class ChatAnswer(OpenAIAnswer[ChatChunkChoice]):
+    """One conversation's next message, in n choices. A stream opens each with the role."""
+
+    def __init__(
+        self, heading: Heading, request: ChatRequest, prepared: Sequence[Prepared], tokenizer: Tokenizer
+    ) -> None:
+        super().__init__(heading, request, prepared)
+        self.has_logprobs = bool(request.logprobs)
+        self._maker = ChatLogprobsMaker(tokenizer)
+
+    def whole(self, outputs: Sequence[Output]) -> bytes:
+        (output,) = outputs
+        choices = [self._choice(index, choice) for index, choice in enumerate(output.get("choices", [output]))]
+        id, created, model = self.heading.id, self.heading.created, self.heading.model
+        return encode(ChatCompletion(id=id, created=created, model=model, choices=choices, usage=usage_of(outputs)))
+
+    def _choice(self, index: int, output: Output) -> ChatChoice:
+        logprobs = self._logprobs(output.get("logprobs", []))
+        return ChatChoice(index, AssistantMessage(output["text"]), finish_reason(output), logprobs)
+
+    def _logprobs(self, tokens: Sequence[TokenLogprobs]) -> ChatLogprobs | None:
+        return self._maker.make(tokens) if self.has_logprobs else None
+
+    def _chunk(self, choices: list[ChatChunkChoice], usage: EventUsage) -> ChatChunk:
+        id, created, model = self.heading.id, self.heading.created, self.heading.model
+        return ChatChunk(id=id, created=created, model=model, choices=choices, usage=usage)
+
+    def _opening(self, index: int, delta: Delta) -> list[ChatChunkChoice]:
+        return [ChatChunkChoice(index, ChatDelta("assistant", ""))]
+
+    def _text(self, index: int, text: str) -> ChatChunkChoice:
+        return ChatChunkChoice(index, ChatDelta(content=text))
+
+    def _content(self, index: int, delta: Delta) -> ChatChunkChoice:
+        return ChatChunkChoice(index, ChatDelta(content=delta["text"]), self._logprobs(delta.get("logprobs", [])))
+
+    def _closing(self, index: int, reason: FinishReason) -> ChatChunkChoice:
+        return ChatChunkChoice(index, ChatDelta(), finish_reason=reason)

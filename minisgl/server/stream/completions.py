@@ -1,0 +1,82 @@
+"""The answer to a completion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minisgl.core import TokenLogprobs
+from minisgl.llm.client import Delta, Prepared
+from minisgl.llm.stream import Output
+from minisgl.server.schema.answers import Completion, CompletionChoice, CompletionLogprobs, FinishReason
+from minisgl.server.schema.completions import CompletionRequest
+from minisgl.server.stream.answer import Heading, finish_reason
+from minisgl.server.stream.events import encode
+from minisgl.server.stream.logprobs import CompletionLogprobsMaker
+from minisgl.server.stream.openai import EventUsage, OpenAIAnswer
+from minisgl.server.stream.usage import usage_of
+from minisgl.tokenizer import Tokenizer
+
+
+class CompletionAnswer(OpenAIAnswer[CompletionChoice]):
+    """Every prompt's n choices; choice j of prompt i has index i * n + j. With echo each begins with its prompt."""
+
+    def __init__(
+        self, heading: Heading, request: CompletionRequest, prepared: Sequence[Prepared], tokenizer: Tokenizer
+    ) -> None:
+        super().__init__(heading, request, prepared)
+        self.has_logprobs = request.logprobs is not None
+        self._echo = bool(request.echo)
+        self._prompts = request.prompts()
+        self._tokenizer = tokenizer
+        self._makers: dict[int, CompletionLogprobsMaker] = {}
+
+    def whole(self, outputs: Sequence[Output]) -> bytes:
+        each = [choice for output in outputs for choice in output.get("choices", [output])]
+        choices = [self._choice(index, output) for index, output in enumerate(each)]
+        return encode(self._chunk(choices, usage_of(outputs)))
+
+    def _choice(self, index: int, output: Output) -> CompletionChoice:
+        echoed = self._echo_of(index, output.get("prompt_logprobs"))
+        text = (echoed or "") + output["text"]
+        return CompletionChoice(index, text, self._logprobs(index, output.get("logprobs", [])), finish_reason(output))
+
+    def _echo_of(self, index: int, prompt_logprobs: Sequence[TokenLogprobs | None] | None) -> str | None:
+        """The prompt's text, if it is wanted; its logprobs wait in the choice's maker."""
+        if not self._echo:
+            return None
+        prompt, input_ids = self._prompts[index // self._n], self.prepared[index // self._n].input_ids
+        text = prompt if isinstance(prompt, str) else self._tokenizer.decode(input_ids)
+        if self.has_logprobs:
+            assert prompt_logprobs is not None, f"choice {index} came without its prompt's logprobs"
+            self._maker(index).add_prompt(int(input_ids[0]), prompt_logprobs, len(text))
+        return text
+
+    def _maker(self, index: int) -> CompletionLogprobsMaker:
+        if index not in self._makers:
+            skip = self.prepared[index // self._n].params.skip_special_tokens
+            self._makers[index] = CompletionLogprobsMaker(self._tokenizer, skip)
+        return self._makers[index]
+
+    def _logprobs(self, index: int, tokens: Sequence[TokenLogprobs]) -> CompletionLogprobs | None:
+        if not self.has_logprobs:
+            return None
+        maker = self._maker(index)
+        maker.add(tokens)
+        return maker.take()
+
+    def _chunk(self, choices: list[CompletionChoice], usage: EventUsage) -> Completion:
+        id, created, model = self.heading.id, self.heading.created, self.heading.model
+        return Completion(id=id, created=created, model=model, choices=choices, usage=usage)
+
+    def _opening(self, index: int, delta: Delta) -> list[CompletionChoice]:
+        text = self._echo_of(index, delta.get("prompt_logprobs"))
+        return [] if text is None else [CompletionChoice(index, text, self._logprobs(index, []))]
+
+    def _text(self, index: int, text: str) -> CompletionChoice:
+        return CompletionChoice(index, text)
+
+    def _content(self, index: int, delta: Delta) -> CompletionChoice:
+        return CompletionChoice(index, delta["text"], self._logprobs(index, delta.get("logprobs", [])))
+
+    def _closing(self, index: int, reason: FinishReason) -> CompletionChoice:
+        return CompletionChoice(index, "", finish_reason=reason)

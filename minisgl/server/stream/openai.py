@@ -1,0 +1,97 @@
+"""What streams of chats and of completions have in common: a chunk a delta, usage at the end."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from minisgl.llm.client import Delta, Prepared
+from minisgl.llm.stream import Output
+from minisgl.server.schema.answers import ChatChunkChoice, CompletionChoice, FinishReason, Usage
+from minisgl.server.schema.sampling import GeneratingBody
+from minisgl.server.stream.answer import Heading
+from minisgl.server.stream.events import DONE, TextEvent, event
+from minisgl.server.stream.usage import RunningUsage, usage_of
+
+Choice = TypeVar("Choice", ChatChunkChoice, CompletionChoice)
+EventUsage = Usage | None | msgspec.UnsetType
+
+
+class OpenAIAnswer(ABC, Generic[Choice]):
+    """Of every choice: an opening, text as it comes, and one event with the finish reason.
+
+    has_logprobs: every delta's logprobs are to be shown, with text or without.
+    """
+
+    has_logprobs: bool
+
+    def __init__(self, heading: Heading, request: GeneratingBody, prepared: Sequence[Prepared]) -> None:
+        self.heading = heading
+        self.prepared = prepared
+        self._n = prepared[0].params.n
+        self._include_usage = request.include_usage
+        self._running_usage = RunningUsage(prepared) if request.continuous_usage else None
+        self._text_events: dict[int, TextEvent] = {}
+
+    def events(self, deltas: Sequence[Delta]) -> bytes:
+        return b"".join([self._events_of(delta) for delta in deltas])
+
+    def end(self, outputs: Sequence[Output]) -> bytes:
+        if not self._include_usage:
+            return DONE
+        return event(self._chunk([], usage_of(outputs))) + DONE
+
+    def _events_of(self, delta: Delta) -> bytes:
+        index = delta["index"] * self._n + delta["choice"]
+        text_event = self._text_events.get(index)
+        if text_event is None or self.has_logprobs or self._running_usage or delta["finish_reason"] is not None:
+            return self._rare_events(index, delta)
+        return text_event(delta["text"]) if delta["text"] else b""
+
+    def _rare_events(self, index: int, delta: Delta) -> bytes:
+        """The first and the last of a choice, and those in which more than the text changes."""
+        choices = []
+        if index not in self._text_events:
+            self._text_events[index] = TextEvent(self._chunk([self._text(index, TextEvent.MARK)], self._no_usage))
+            choices += self._opening(index, delta)
+        if delta["text"] or self._shows_logprobs(delta):
+            choices.append(self._content(index, delta))
+        if (reason := delta["finish_reason"]) is not None:
+            assert reason in ("stop", "length"), f"a choice that ended with {reason!r} has no answer"
+            choices.append(self._closing(index, reason))
+        usage = self._no_usage if self._running_usage is None else self._running_usage.count(delta)
+        return b"".join([event(self._chunk([choice], usage)) for choice in choices])
+
+    def _shows_logprobs(self, delta: Delta) -> bool:
+        return self.has_logprobs and bool(delta["token_ids"])
+
+    @property
+    def _no_usage(self) -> EventUsage:
+        return None if self._include_usage else msgspec.UNSET
+
+    @abstractmethod
+    def whole(self, outputs: Sequence[Output]) -> bytes: ...
+
+    @abstractmethod
+    def _chunk(self, choices: list[Choice], usage: EventUsage) -> Any: ...
+
+    @abstractmethod
+    def _opening(self, index: int, delta: Delta) -> list[Choice]:
+        """What comes before a choice's own text."""
+        ...
+
+    @abstractmethod
+    def _text(self, index: int, text: str) -> Choice:
+        """Nothing but text."""
+        ...
+
+    @abstractmethod
+    def _content(self, index: int, delta: Delta) -> Choice:
+        """A delta's text, and its logprobs if they are asked for."""
+        ...
+
+    @abstractmethod
+    def _closing(self, index: int, reason: FinishReason) -> Choice: ...

@@ -1,0 +1,56 @@
+"""One response on its way to the client, whole or as a stream that begins with its first event."""
+
+from __future__ import annotations
+
+from starlette.types import Receive, Send
+
+from minisgl.server.errors import ApiError
+from minisgl.server.stream.events import error_event
+
+_JSON = [(b"content-type", b"application/json")]
+_EVENTS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # nginx would collect the events
+]
+
+
+class Wire:
+    """has_begun: status and headers are out, so an error can only be an event."""
+
+    def __init__(self, send: Send) -> None:
+        self.has_begun = False
+        self._send = send
+
+    async def write(self, events: bytes) -> None:
+        """More of a stream. Waits while the client is slow."""
+        if not events:
+            return
+        if not self.has_begun:
+            self.has_begun = True
+            await self._send({"type": "http.response.start", "status": 200, "headers": _EVENTS})
+        await self._send({"type": "http.response.body", "body": events, "more_body": True})
+
+    async def end(self, events: bytes) -> None:
+        """The last of a stream."""
+        await self.write(events)
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def whole(self, body: bytes) -> None:
+        """An answer in one piece."""
+        self.has_begun = True
+        headers = [*_JSON, (b"content-length", str(len(body)).encode())]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+    async def fail(self, error: ApiError) -> None:
+        """The end of a stream that broke. Before it has begun the error is raised, to be an answer of its own."""
+        if not self.has_begun:
+            raise error
+        await self.end(error_event(error))
+
+
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Returns when the client has left. The request's body has been read before."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
