@@ -33,6 +33,7 @@ _SIGNATURES = {
     "apply_rotary": "pnnnnppt",
     "store_cache": "pppnnppnnt",
     "decode_attention": "pnppppnnnnppt",
+    "grouped_linear": "pnnnpnppt",
 }
 _CTYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "t": ctypes.c_int}
 
@@ -41,16 +42,16 @@ Functions = Mapping[tuple[str, torch.dtype], Callable[..., None]]
 
 def can_take(x: torch.Tensor) -> bool:
     """Whether this module can work on tensors like `x`. The first call may build the library."""
-    return x.is_cpu and x.dtype in DTYPES and bool(_functions())
+    return x.is_cpu and x.dtype in DTYPES and bool(functions())
 
 
 def in_use() -> bool:
     """Whether there is a library, and MINISGL_KERNELS allows it. The first call may build it."""
-    return bool(_functions())
+    return bool(functions())
 
 
 @cache
-def _functions() -> Functions:
+def functions() -> Functions:
     """By name and dtype; empty without a library, for which the log has the reason."""
     if ENV.KERNELS.value == "torch":
         return {}
@@ -63,11 +64,12 @@ def _functions() -> Functions:
     except (BuildError, OSError) as error:
         logger.warning("the C++ kernels could not be built; the slower ones of torch are used: %s", error)
         return {}
-    return {
+    found = {
         (name, dtype): _declare(library, f"{name}_{suffix}", letters)
         for name, letters in _SIGNATURES.items()
         for dtype, suffix in DTYPES.items()
     }
+    return found | {("pack_groups", torch.uint8): _declare(library, "pack_groups", "pppnnnp")}
 
 
 def _declare(library: ctypes.CDLL, name: str, letters: str) -> Callable[..., None]:
@@ -86,7 +88,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     assert x.dtype == weight.dtype, (x.dtype, weight.dtype)
     out = torch.empty(x.shape, dtype=x.dtype)
     heads, head_stride = (x.shape[1], x.stride(1)) if x.dim() == 3 else (1, 0)
-    _functions()["rms_norm", x.dtype](
+    functions()["rms_norm", x.dtype](
         *(x.data_ptr(), x.shape[0], heads, x.shape[-1], x.stride(0), head_stride),
         *(weight.data_ptr(), eps, out.data_ptr(), torch.get_num_threads()),
     )
@@ -98,7 +100,7 @@ def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, 
     assert x.is_contiguous(), x.stride()
     assert residual.is_contiguous(), residual.stride()
     assert x.dtype == residual.dtype == weight.dtype, (x.dtype, residual.dtype, weight.dtype)
-    _functions()["add_rms_norm", x.dtype](
+    functions()["add_rms_norm", x.dtype](
         *(x.data_ptr(), residual.data_ptr(), tokens, size, weight.data_ptr(), eps, torch.get_num_threads())
     )
     return x
@@ -108,7 +110,7 @@ def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
     assert gate_up.is_contiguous(), gate_up.stride()
     tokens, size = gate_up.shape
     out = torch.empty(tokens, size // 2, dtype=gate_up.dtype)
-    _functions()["silu_and_mul", gate_up.dtype](
+    functions()["silu_and_mul", gate_up.dtype](
         *(gate_up.data_ptr(), tokens, size // 2, out.data_ptr(), torch.get_num_threads())
     )
     return out
@@ -120,7 +122,7 @@ def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, num_head
     assert cos.is_contiguous(), cos.stride()
     assert sin.is_contiguous(), sin.stride()
     assert x.dtype == cos.dtype == sin.dtype, (x.dtype, cos.dtype, sin.dtype)
-    _functions()["apply_rotary", x.dtype](
+    functions()["apply_rotary", x.dtype](
         *(x.data_ptr(), tokens, num_heads, dim, x.stride(0), cos.data_ptr(), sin.data_ptr(), torch.get_num_threads())
     )
 
@@ -133,7 +135,7 @@ def store_cache(
     assert _has_dense_rows(v), v.stride()
     assert k.dtype == v.dtype == k_cache.dtype, (k.dtype, v.dtype, k_cache.dtype)
     indices = indices if indices.dtype == torch.int64 else indices.long()
-    _functions()["store_cache", k.dtype](
+    functions()["store_cache", k.dtype](
         *(k_cache.data_ptr(), v_cache.data_ptr(), indices.data_ptr(), tokens, heads * dim),
         *(k.data_ptr(), v.data_ptr(), k.stride(0), v.stride(0), torch.get_num_threads()),
     )
@@ -153,7 +155,7 @@ def decode_attention(
     assert q.dtype == k_cache.dtype == o.dtype, (q.dtype, k_cache.dtype, o.dtype)
     assert slots.dtype == indptr.dtype == torch.int32, (slots.dtype, indptr.dtype)
     assert o.numel() == lse.numel() * dim == rows * num_qo_heads * dim, (q.shape, o.shape, lse.shape)
-    _functions()["decode_attention", q.dtype](
+    functions()["decode_attention", q.dtype](
         *(q.data_ptr(), q.stride(0), k_cache.data_ptr(), v_cache.data_ptr(), slots.data_ptr(), indptr.data_ptr()),
         *(rows, num_qo_heads, k_cache.shape[1], dim, o.data_ptr(), lse.data_ptr(), torch.get_num_threads()),
     )

@@ -10,6 +10,8 @@ import itertools
 import torch
 import torch.nn.functional as F
 
+from minisgl.utils.grouped_tensor import GroupedTensor
+
 # Queries that `attention_by_matmul` takes at a time: bounds its float32 scores to QUERY_BLOCK * N a head.
 QUERY_BLOCK = 1024
 
@@ -52,6 +54,11 @@ def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, num_head
     heads = x[:, :num_heads]
     swapped = heads.roll(x.shape[-1] // 2, dims=-1)
     heads.mul_(cos).addcmul_(swapped, sin)
+
+
+def grouped_linear(x: torch.Tensor, weight: GroupedTensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """x [T, K] times the transpose of weight [N, K], rounded to x's dtype first, plus bias [N]: [T, N]."""
+    return F.linear(x, weight.dequantize().to(x.dtype), bias)
 
 
 def store_cache(

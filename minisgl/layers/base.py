@@ -6,12 +6,14 @@ Shape letters in this folder: T tokens, H hidden size, V vocabulary, D head dim.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 
 from minisgl.distributed import SINGLE, TPInfo
+from minisgl.utils.grouped_tensor import GroupedTensor, dense
 
 
 @dataclass(frozen=True)
@@ -32,23 +34,27 @@ class WeightSlot:
     """Where one checkpoint tensor goes.
 
     shape: of the whole tensor in the checkpoint. dest: memory for this rank's part, which starts at `start` along
-    `dim` and is as long as `dest` there.
+    `dim` and is as long as `dest` there. keep: gets that part, besides, if the checkpoint has it grouped.
     """
 
     shape: tuple[int, ...]
     dest: torch.Tensor
     dim: int = 0
     start: int = 0
+    keep: Callable[[GroupedTensor], None] | None = None
 
-    def cut(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    def cut(self, name: str, tensor: torch.Tensor | GroupedTensor) -> torch.Tensor | GroupedTensor:
         """This rank's part of the whole tensor, a view. ValueError that names the tensor if its shape is wrong."""
         if tuple(tensor.shape) != self.shape:
             raise ValueError(f"tensor {name!r}: expected shape {list(self.shape)}, got {list(tensor.shape)}")
         return tensor.narrow(self.dim, self.start, self.dest.shape[self.dim])
 
-    def load(self, name: str, tensor: torch.Tensor) -> None:
+    def load(self, name: str, tensor: torch.Tensor | GroupedTensor) -> None:
         """Copy this rank's part of the tensor, cast to the weight's dtype; errors as for `cut`."""
-        self.dest.copy_(self.cut(name, tensor))
+        part = self.cut(name, tensor)
+        if self.keep is not None and isinstance(part, GroupedTensor):
+            self.keep(part)
+        self.dest.copy_(dense(part))
 
 
 class Layer(nn.Module, ABC):

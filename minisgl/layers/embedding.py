@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 
 from minisgl.distributed import all_gather, all_reduce
 from minisgl.layers.base import Layer, Placement, WeightSlot
 from minisgl.layers.linear import Linear
+from minisgl.utils.grouped_tensor import GroupedTensor
 
 
 class VocabParallelEmbedding(Layer):
@@ -19,9 +22,10 @@ class VocabParallelEmbedding(Layer):
         self.share = place.tp.shard("vocab_size", vocab_size)
         self.start = place.tp.rank * self.share
         self.weight = place.parameter(self.share, hidden_size)
+        self.keep: Callable[[GroupedTensor], None] | None = None  # set by a head that is tied to this
 
     def slots(self) -> dict[str, WeightSlot]:
-        return {"weight": WeightSlot(self.shape, self.weight, start=self.start)}
+        return {"weight": WeightSlot(self.shape, self.weight, start=self.start, keep=self.keep)}
 
     def partial(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Vectors of the ids that this rank holds, zeros for the others."""
@@ -50,11 +54,15 @@ class LMHead(Linear):
         weight = tied_to.weight if tied_to is not None else place.parameter(share, hidden_size)
         super().__init__(weight, None, place.tp)
         self.tied = tied_to is not None
+        if tied_to is not None:
+            tied_to.keep = self.keep("weight")
         self.shape, self.start = (vocab_size, hidden_size), place.tp.rank * share
 
     def slots(self) -> dict[str, WeightSlot]:
         assert self.weight is not None
-        return {} if self.tied else {"weight": WeightSlot(self.shape, self.weight, start=self.start)}
+        if self.tied:
+            return {}
+        return {"weight": WeightSlot(self.shape, self.weight, start=self.start, keep=self.keep("weight"))}
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """[N, H] -> [N, V] float32, the same on every rank."""

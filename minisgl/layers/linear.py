@@ -5,7 +5,8 @@ Weights are [out, in], as in checkpoints. Source of the split: Megatron-LM, arXi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -13,31 +14,50 @@ from torch import nn
 
 from minisgl.distributed import TPInfo, all_reduce
 from minisgl.layers.base import Layer, Placement, WeightSlot
-from minisgl.layers.packed import pack_weight, packed_linear
+from minisgl.layers.packed import PackedWeight, pack_weight
+from minisgl.utils.grouped_tensor import GroupedTensor
 
 
 class Linear(Layer):
-    """This rank's part of y = x W^T + b. Packing trades `weight` for `packed`: the same numbers in oneDNN's order."""
+    """This rank's part of y = x W^T + b. Packing trades `weight` for `packed`: the same numbers in a kernel's order.
+
+    groups: the rows of the weight, a piece for each checkpoint tensor in order, as far as the checkpoint has them so.
+    """
 
     def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None, tp: TPInfo) -> None:
         super().__init__()
         self.weight: nn.Parameter | None = weight
         self.bias = bias
         self.tp = tp
-        self.packed: torch.Tensor | None = None
+        self.packed: PackedWeight | None = None
+        self.groups: dict[str, GroupedTensor] = {}
 
     def multiply(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """[T, in of this rank] -> [T, out of this rank]."""
         if self.packed is not None:
-            return packed_linear(x, self.packed, bias)
+            return self.packed.multiply(x, bias)
         assert self.weight is not None
         return F.linear(x, self.weight, bias)
 
     def pack(self) -> None:
         assert self.weight is not None, "packed twice"
-        self.packed = pack_weight(self.weight)
+        self.packed = pack_weight(self.weight, self._all_groups())
+        self.groups.clear()
         if self.packed is not None:
             self.weight = None
+
+    def keep(self, part: str) -> Callable[[GroupedTensor], None]:
+        """What remembers that part of the weight until it is packed."""
+        return partial(self.groups.__setitem__, part)
+
+    def _part_names(self) -> Iterable[str]:
+        """The checkpoint tensors that make up the weight, in order."""
+        return ("weight",)
+
+    def _all_groups(self) -> GroupedTensor | None:
+        parts = [self.groups.get(name) for name in self._part_names()]
+        known = [part for part in parts if part is not None]
+        return GroupedTensor.stack(known) if len(known) == len(parts) else None
 
 
 class ColumnParallelLinear(Linear):
@@ -57,11 +77,15 @@ class ColumnParallelLinear(Linear):
         slots, row = {}, 0
         for name, share in self.shares.items():
             total, rows, start = self.parts[name], slice(row, row + share), self.tp.rank * share
-            slots[f"{name}.weight"] = WeightSlot((total, self.in_features), self.weight[rows], start=start)
+            shape = (total, self.in_features)
+            slots[f"{name}.weight"] = WeightSlot(shape, self.weight[rows], start=start, keep=self.keep(name))
             if self.bias is not None:
                 slots[f"{name}.bias"] = WeightSlot((total,), self.bias[rows], start=start)
             row += share
         return slots
+
+    def _part_names(self) -> Iterable[str]:
+        return self.parts
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[T, in] -> [T, this rank's share of every part, in order]."""
@@ -79,7 +103,7 @@ class RowParallelLinear(Linear):
 
     def slots(self) -> dict[str, WeightSlot]:
         assert self.weight is not None
-        slots = {"weight": WeightSlot(self.shape, self.weight, dim=1, start=self.start)}
+        slots = {"weight": WeightSlot(self.shape, self.weight, dim=1, start=self.start, keep=self.keep("weight"))}
         if self.bias is not None:
             slots["bias"] = WeightSlot(self.shape[:1], self.bias)
         return slots

@@ -15,6 +15,7 @@ from minisgl.distributed import SINGLE, TPInfo
 from minisgl.layers import Layer, LMHead, Placement, RotaryEmbedding, WeightSlot
 from minisgl.models.config import ModelConfig
 from minisgl.models.registry import MODELS
+from minisgl.utils.grouped_tensor import GroupedTensor, dense
 from minisgl.utils.logging import get_logger
 
 logger = get_logger(__name__)
@@ -60,7 +61,7 @@ class BaseCausalLM(nn.Module, ABC):
         logits: torch.Tensor = self.lm_head(hidden)
         return logits
 
-    def load_weight(self, name: str, tensor: torch.Tensor) -> None:
+    def load_weight(self, name: str, tensor: torch.Tensor | GroupedTensor) -> None:
         """Take what this rank needs of one checkpoint tensor, by its Hugging Face name.
 
         ROPE_FREQS, which only GGUF files have, divides the rotary frequencies. Precomputed frequencies are ignored, and
@@ -70,7 +71,7 @@ class BaseCausalLM(nn.Module, ABC):
         if name.endswith("rotary_emb.inv_freq"):
             return
         if name == ROPE_FREQS:
-            self.rotary_emb.divide_frequencies(name, tensor)
+            self.rotary_emb.divide_frequencies(name, dense(tensor))
         elif name == HEAD and self.lm_head.tied:
             logger.warning("the config ties the head to the embedding, so %s of the checkpoint is not used", name)
         else:

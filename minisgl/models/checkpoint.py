@@ -10,6 +10,7 @@ import torch
 
 from minisgl.models.gguf_checkpoint import GGUFCheckpoint
 from minisgl.models.hf_checkpoint import HFCheckpoint
+from minisgl.utils.grouped_tensor import GroupedTensor
 from minisgl.utils.model_files import find_gguf, names
 
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
@@ -33,7 +34,7 @@ class Checkpoint(Protocol):
         """Every token id that ends a text, by any of the checkpoint's files."""
         ...
 
-    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
         """Name and values of one tensor after the other, on the CPU. Keeps none of them: drop one to free it.
 
         They may be views of the mapped file, and must not be written to. Raises ValueError naming file and tensor.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from minisgl.models.gguf_config import hf_config
 from minisgl.models.gguf_names import hf_name
 from minisgl.utils.gguf_file import GGUFFile
+from minisgl.utils.grouped_tensor import GroupedTensor
 
 _END_IDS = ("eos", "eot", "eom")  # of the text, of the turn, of the message
 # Most files name only one of several end tokens, so llama.cpp finds the others by their text (llama-vocab.cpp,
@@ -22,7 +24,7 @@ _CONTROL = 3  # llama.cpp's type of tokens that are no text
 
 
 class GGUFCheckpoint:
-    """The file `path`; see `Checkpoint`. Tensors that the file quantises come as float32.
+    """The file `path`; see `Checkpoint`. Tensors that the file quantises come grouped, or else as float32.
 
     Raises ValueError naming the file for all that `GGUFFile` and `hf_config` refuse, for a tensor with an unknown
     name, and for one part of a split file.
@@ -47,7 +49,7 @@ class GGUFCheckpoint:
         named = (self._tokenizer(f"{token}_token_id") for token in _END_IDS)
         return frozenset(token_id for token_id in named if token_id is not None) | self._end_tokens_by_text()
 
-    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
         for name, name_in_hf in self._names.items():
             yield name_in_hf, self._read(name)
 
@@ -61,10 +63,12 @@ class GGUFCheckpoint:
     def _tokenizer(self, key: str, default: Any = None) -> Any:
         return self.file.metadata.get(f"tokenizer.ggml.{key}", default)
 
-    def _read(self, name: str) -> torch.Tensor:
-        tensor = self.file.read(name)
-        heads = self._permuted_heads(name)
-        return unpermute(tensor, heads) if heads else tensor
+    def _read(self, name: str) -> torch.Tensor | GroupedTensor:
+        grouped, heads = self.file.read_grouped(name), self._permuted_heads(name)
+        if grouped is None:
+            tensor = self.file.read(name)
+            return unpermute(tensor, heads) if heads else tensor
+        return grouped.map_rows(partial(unpermute, num_heads=heads)) if heads else grouped
 
     def _permuted_heads(self, name: str) -> int:
         """Number of heads whose rows llama.cpp's converter re-ordered, 0 for none: it does so for Llama only."""

@@ -21,6 +21,8 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
 from minisgl.utils.byte_cursor import ByteCursor
+from minisgl.utils.gguf_blocks import grouped
+from minisgl.utils.grouped_tensor import GroupedTensor
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -77,6 +79,12 @@ class GGUFFile:
         with np.errstate(all="ignore"):  # Scales are whatever the file says; infinities are not ours to report.
             values = dequantize(raw.reshape(math.prod(info.shape[:-1]), -1), GGMLQuantizationType[info.type])
         return torch.from_numpy(values).view(info.shape)
+
+    def read_grouped(self, name: str) -> GroupedTensor | None:
+        """The same values as the file has them, in integers with scales; None where its type has no such form."""
+        info = self.tensors[name]
+        with np.errstate(all="ignore"):
+            return grouped(self.raw(name), info.type, info.shape)
 
 
 def _map(path: Path) -> mmap.mmap:

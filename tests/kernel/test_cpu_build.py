@@ -19,9 +19,9 @@ from minisgl.utils.hardware import find_compiler
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Nothing loaded, nothing built."""
     monkeypatch.setattr(ENV.CACHE_DIR, "value", tmp_path)
-    cpu_ops._functions.cache_clear()
+    cpu_ops.functions.cache_clear()
     yield
-    cpu_ops._functions.cache_clear()
+    cpu_ops.functions.cache_clear()
 
 
 def script(path: Path, text: str) -> str:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from minisgl.distributed import SINGLE, TPInfo
+from minisgl.kernel import has_cpp
 from minisgl.layers import ColumnParallelLinear, Layer, Placement, RowParallelLinear
+from minisgl.layers.packed import GroupedWeight
+from minisgl.utils.grouped_tensor import GroupedTensor, dense
 
 CPU = torch.device("cpu")
 PARTS = {"q_proj": 12, "k_proj": 4, "v_proj": 4}
@@ -17,7 +22,7 @@ def place(tp: TPInfo, dtype: torch.dtype = torch.float32) -> Placement:
     return Placement(dtype, CPU, tp)
 
 
-def load(layer: Layer, tensors: dict[str, torch.Tensor]) -> None:
+def load(layer: Layer, tensors: Mapping[str, torch.Tensor | GroupedTensor]) -> None:
     slots = layer.slots()
     assert slots.keys() == tensors.keys()
     for name, tensor in tensors.items():
@@ -77,3 +82,50 @@ def test_sizes_that_the_ranks_cannot_share_are_refused_with_the_numbers():
         ColumnParallelLinear(8, PARTS, False, place(TPInfo(0, 3)))
     with pytest.raises(ValueError, match="tp_size=3 does not divide in_features=8"):
         RowParallelLinear(8, 6, False, place(TPInfo(0, 3)))
+
+
+def grouped(rows: int, columns: int) -> GroupedTensor:
+    generator = torch.Generator().manual_seed(rows)
+    codes = torch.randint(0, 16, (rows, columns), dtype=torch.uint8, generator=generator)
+    scale, offset = torch.randn(2, rows, columns // 32, generator=generator)
+    return GroupedTensor(codes, scale, offset, bits=4)
+
+
+@pytest.mark.skipif(not has_cpp(torch.empty(0)), reason="no C++ kernels here")
+@pytest.mark.parametrize("tp_size", [1, 2])
+def test_a_weight_that_comes_grouped_stays_so_and_gives_the_same_result(tp_size: int):
+    tensors = {f"{name}.weight": grouped(size, 64) for name, size in PARTS.items()}
+    x, ours, floats = random(5, 64), [], []
+    for rank in range(tp_size):
+        for results, given in ((ours, tensors), (floats, {name: t.dequantize() for name, t in tensors.items()})):
+            layer = ColumnParallelLinear(64, PARTS, False, place(TPInfo(rank, tp_size)))
+            load(layer, given)
+            layer.pack()
+            assert isinstance(layer.packed, GroupedWeight) == (given is tensors)
+            results.append(layer(x))
+    torch.testing.assert_close(ours, floats)
+
+
+@pytest.mark.skipif(not has_cpp(torch.empty(0)), reason="no C++ kernels here")
+def test_a_share_that_cuts_a_group_becomes_floats():
+    weight, x = grouped(12, 96), random(5, 96)
+    shares = []
+    for rank in range(2):
+        layer = RowParallelLinear(96, 12, False, place(TPInfo(rank, 2)))
+        load(layer, {"weight": weight})
+        layer.pack()
+        assert not isinstance(layer.packed, GroupedWeight)
+        shares.append(layer.partial(x[:, rank * 48 : rank * 48 + 48]))
+    torch.testing.assert_close(shares[0] + shares[1], F.linear(x, weight.dequantize()), rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.skipif(not has_cpp(torch.empty(0)), reason="no C++ kernels here")
+def test_one_part_in_floats_makes_the_whole_weight_floats():
+    tensors = {f"{name}.weight": grouped(size, 64) for name, size in PARTS.items()}
+    tensors |= {"v_proj.weight": tensors["v_proj.weight"].dequantize()}
+    layer = ColumnParallelLinear(64, PARTS, False, place(SINGLE))
+    load(layer, tensors)
+    layer.pack()
+    assert not isinstance(layer.packed, GroupedWeight)
+    expected = torch.cat([F.linear(random(5, 64), dense(t)) for t in tensors.values()], dim=-1)
+    torch.testing.assert_close(layer(random(5, 64)), expected)

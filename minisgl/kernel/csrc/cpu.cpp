@@ -2,6 +2,7 @@
 
 #include "decode_attention.h"
 #include "elementwise.h"
+#include "grouped_linear.h"
 
 #define KERNELS(T, SUFFIX)                                                                                             \
     void rms_norm_##SUFFIX(const T* x, int64_t tokens, int64_t heads, int64_t n, int64_t token_stride,                 \
@@ -28,9 +29,21 @@
                                    int64_t kv_heads, int64_t dim, T* o, float* lse, int threads) {                     \
         decode_attention<T>({q, q_stride, k_cache, v_cache, slots, indptr, rows, qo_heads, kv_heads, dim, o, lse},     \
                             threads);                                                                                  \
+    }                                                                                                                  \
+    void grouped_linear_##SUFFIX(const T* x, int64_t rows, int64_t inputs, int64_t outputs, const void* groups,        \
+                                 int64_t bits, const T* bias, T* out, int threads) {                                   \
+        const GroupedLinear<T> args{x, rows, inputs, outputs, bias, out};                                              \
+        if (bits == 4) grouped_linear(args, static_cast<const Group<4>*>(groups), threads);                            \
+        else grouped_linear(args, static_cast<const Group<8>*>(groups), threads);                                      \
     }
 
 extern "C" {
 KERNELS(float, float32)
 KERNELS(bfloat16, bfloat16)
+
+void pack_groups(const uint8_t* codes, const float* scale, const float* offset, int64_t outputs, int64_t inputs,
+                 int64_t bits, void* groups) {
+    if (bits == 4) pack_groups(codes, scale, offset, outputs, inputs, static_cast<Group<4>*>(groups));
+    else pack_groups(codes, scale, offset, outputs, inputs, static_cast<Group<8>*>(groups));
+}
 }

@@ -31,6 +31,13 @@ struct bfloat16 {
     uint16_t bits;  // the upper half of a float32
 };
 
+inline float to_float(bfloat16 x) {
+    const uint32_t bits = uint32_t{x.bits} << 16;
+    float value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 inline Vec splat(float x) { return Vec{} + x; }
 
 inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
@@ -53,6 +60,12 @@ inline Vec load(const bfloat16* from) {
 #endif
 }
 
+inline BitsVec load(const uint32_t* from) {
+    BitsVec bits;
+    std::memcpy(&bits, from, sizeof bits);
+    return bits;
+}
+
 inline void store(float* to, Vec x) { std::memcpy(to, &x, sizeof x); }
 
 // Rounds to the nearest, ties to even; NaN stays NaN.
@@ -61,6 +74,21 @@ inline void store(bfloat16* to, Vec x) {
     const BitsVec rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     const HalfBitsVec upper = __builtin_convertvector(x == x ? rounded : nan, HalfBitsVec);
     std::memcpy(to, &upper, sizeof upper);
+}
+
+// The halves of lane i: `lower[i]` and `upper[i]` rounded like that.
+inline void store_pairs(uint32_t* to, Vec lower, Vec upper) {
+#if defined(__AVX512BF16__)
+    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,  //
+                                           23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    const __m512i rounded = (__m512i)_mm512_cvtne2ps_pbh((__m512)upper, (__m512)lower);
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi16(order, rounded));
+#else
+    bfloat16 halves[2][LANES];
+    store(halves[0], lower);
+    store(halves[1], upper);
+    for (int i = 0; i < LANES; i++) to[i] = halves[0][i].bits | uint32_t{halves[1][i].bits} << 16;
+#endif
 }
 
 // The first `left` elements and zeros after them; nothing behind them is touched.

@@ -1,0 +1,88 @@
+// A weight matrix in codes of 4 or 8 bits, of which every GROUP inputs of an output share a scale and an offset:
+//
+//     weight = scale * code + offset        rounded once to float32, and then to bfloat16 if that is what is asked for
+//
+// which is how GGUF's quantised blocks are read, to the last bit. Outputs lie side by side in panels of PANEL; a panel's
+// groups follow each other in memory, so that a thread reads one stream.
+
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "vector.h"
+
+constexpr int PANEL = 32;            // outputs
+constexpr int GROUP = 32;            // inputs
+constexpr int VECS = PANEL / LANES;  // vectors across a panel
+constexpr int AHEAD = 4;             // groups that are fetched in advance: the processor's own prefetcher ends at a page
+
+// One group of a panel. Input k of the group is in word k / IN_WORD, at bit k % IN_WORD * BITS.
+template <int BITS>
+struct Group {
+    static constexpr int IN_WORD = 32 / BITS;
+    float scale[PANEL], offset[PANEL];
+    uint32_t words[GROUP / IN_WORD][PANEL];
+};
+
+// codes [N, K] uint8; scale, offset [N, K / GROUP] -> groups [N / PANEL rounded up, K / GROUP], zeros before.
+template <int BITS>
+void pack_groups(const uint8_t* codes, const float* scale, const float* offset, int64_t outputs, int64_t inputs,
+                 Group<BITS>* groups) {
+    const int64_t num_groups = inputs / GROUP;
+    for (int64_t n = 0; n < outputs; n++)
+        for (int64_t g = 0; g < num_groups; g++) {
+            Group<BITS>& group = groups[n / PANEL * num_groups + g];
+            group.scale[n % PANEL] = scale[n * num_groups + g];
+            group.offset[n % PANEL] = offset[n * num_groups + g];
+            for (int k = 0; k < GROUP; k++, codes++)
+                group.words[k / group.IN_WORD][n % PANEL] |= uint32_t{*codes} << k % group.IN_WORD * BITS;
+        }
+}
+
+// A group's weights, ready to be multiplied: float32, or pairs of bfloat16 of which the lower half is the first input.
+template <class T>
+struct alignas(64) Tile {
+    using Word = std::conditional_t<std::is_same_v<T, float>, float, uint32_t>;
+    static constexpr int IN_WORD = sizeof(Word) / sizeof(T);
+    Word words[GROUP / IN_WORD][PANEL];
+};
+
+// use(k, weights) for every input k of the group, in order; weights: VECS vectors of float32.
+template <int BITS, class Use>
+__attribute__((always_inline)) inline void for_each_input(const Group<BITS>& group, Use use) {
+    const char* ahead = reinterpret_cast<const char*>(&group + AHEAD);
+    for (size_t i = 0; i < sizeof group; i += 64) __builtin_prefetch(ahead + i);
+    Vec scale[VECS], offset[VECS];
+    for (int v = 0; v < VECS; v++) {
+        scale[v] = load(group.scale + v * LANES);
+        offset[v] = load(group.offset + v * LANES);
+    }
+    for (int k = 0; k < GROUP; k++) {
+        Vec weights[VECS];
+        for (int v = 0; v < VECS; v++) {
+            const BitsVec words = load(group.words[k / group.IN_WORD] + v * LANES);
+            const BitsVec codes = (words >> k % group.IN_WORD * BITS) & ((1u << BITS) - 1);
+            weights[v] = __builtin_convertvector((IntVec)codes, Vec) * scale[v] + offset[v];
+        }
+        use(k, weights);
+    }
+}
+
+template <int BITS>
+inline void expand(const Group<BITS>& group, Tile<float>& tile) {
+    for_each_input(group, [&](int k, const Vec* weights) {
+        for (int v = 0; v < VECS; v++) store(tile.words[k] + v * LANES, weights[v]);
+    });
+}
+
+template <int BITS>
+inline void expand(const Group<BITS>& group, Tile<bfloat16>& tile) {
+    Vec even[VECS];
+    for_each_input(group, [&](int k, const Vec* weights) {
+        for (int v = 0; v < VECS; v++) {
+            if (k % 2 == 0) even[v] = weights[v];
+            else store_pairs(tile.words[k / 2] + v * LANES, even[v], weights[v]);
+        }
+    });
+}

@@ -1,0 +1,76 @@
+"""Linear layers on grouped weights in C++: against the reference, and each row whatever its batch mates."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from minisgl.kernel import cpu_ops, torch_ops
+from minisgl.kernel.grouped import grouped_linear, pack_groups
+from minisgl.utils.grouped_tensor import GroupedTensor
+
+pytestmark = pytest.mark.skipif(not cpu_ops.in_use(), reason="no C++ kernels here, or MINISGL_KERNELS=torch")
+
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+BITS = pytest.mark.parametrize("bits", [4, 8])
+
+
+def random_weight(outputs: int, inputs: int, bits: int) -> GroupedTensor:
+    generator = torch.Generator().manual_seed(outputs)
+    codes = torch.randint(0, 2**bits, (outputs, inputs), dtype=torch.uint8, generator=generator)
+    scale, offset = torch.randn(2, outputs, inputs // 32, generator=generator) / 2**bits
+    return GroupedTensor(codes, scale, offset, bits)
+
+
+def random_rows(rows: int, inputs: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randn(rows, inputs, generator=torch.Generator().manual_seed(rows)).to(dtype)
+
+
+@DTYPES
+@BITS
+@pytest.mark.parametrize("shape", [(32, 32), (1, 64), (100, 96), (192, 576)], ids=str)
+@pytest.mark.parametrize("rows", [1, 2, 12, 13, 16, 17, 32, 33, 70])
+@pytest.mark.parametrize("bias", [False, True])
+def test_the_product_is_that_with_the_dequantised_weight(
+    rows: int, shape: tuple[int, int], bits: int, dtype: torch.dtype, bias: bool
+):
+    weight, x = random_weight(*shape, bits), random_rows(rows, shape[1], dtype)
+    vector = random_rows(1, shape[0], dtype)[0] if bias else None
+    got = grouped_linear(x, pack_groups(weight), vector)
+    exact = x.double() @ weight.dequantize().to(dtype).double().T + (vector if vector is not None else 0)
+    assert got.dtype == dtype
+    tolerance = 1e-5 if dtype == torch.float32 else 2**-8
+    torch.testing.assert_close(got.double(), exact, rtol=tolerance, atol=2e-5)
+    torch.testing.assert_close(got, torch_ops.grouped_linear(x, weight, vector), rtol=3 * tolerance, atol=1e-4)
+
+
+@DTYPES
+@BITS
+def test_a_row_does_not_depend_on_the_rows_beside_it(bits: int, dtype: torch.dtype):
+    weight, x = pack_groups(random_weight(100, 192, bits)), random_rows(80, 192, dtype)
+    together = grouped_linear(x, weight, None)
+    for begin, end in ((0, 1), (3, 5), (7, 20), (40, 57), (10, 80)):
+        assert torch.equal(grouped_linear(x[begin:end], weight, None), together[begin:end])
+
+
+@DTYPES
+def test_a_nan_stays_in_its_row(dtype: torch.dtype):
+    x = random_rows(20, 64, dtype)
+    x[3, 40] = torch.nan
+    bad = grouped_linear(x, pack_groups(random_weight(40, 64, bits=4)), None).isnan()
+    assert bad[3].all()
+    assert bad.any(dim=1).sum() == 1
+
+
+@DTYPES
+def test_threads_change_nothing(dtype: torch.dtype):
+    weight, x = pack_groups(random_weight(640, 576, bits=4)), random_rows(5, 576, dtype)
+    before = torch.get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            results.append(grouped_linear(x, weight, None))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*results)
