@@ -11,7 +11,7 @@ from minisgl.core.batch import (
     TokenLogprobs,
 )
 from minisgl.core.context import Context, KVPool, get_global_ctx, reset_global_ctx, set_global_ctx
-from minisgl.core.limits import Limits
+from minisgl.core.limits import ContextLengthError, Limits
 from minisgl.core.sampling_params import SamplingParams
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "BatchOutput",
     "BatchResult",
     "Context",
+    "ContextLengthError",
     "Forward",
     "ForwardInput",
     "KVPool",

@@ -10,6 +10,10 @@ from minisgl.core.batch import Int32Array
 from minisgl.core.sampling_params import SamplingParams
 
 
+class ContextLengthError(ValueError):
+    """The prompt is longer than the context or the KV pool, so it can never run here."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """max_seq_len: the context, prompt and generated tokens together. pool_len: tokens that the KV pool holds."""
@@ -19,20 +23,20 @@ class Limits:
     pool_len: int
 
     def check(self, input_ids: Int32Array, params: SamplingParams) -> None:
-        """Raise ValueError, with names and numbers, when this request can never run."""
+        """Raise ValueError, with names and numbers, when this request can never run (ContextLengthError: too long)."""
         self._check_ids(input_ids)
         self._check_len(len(input_ids), min(params.max_tokens, 1))
         params.validate_vocab(self.vocab_size)
 
     def check_text(self, text: str, longest_token: int) -> None:
-        """Raise ValueError, before it is tokenized, when a text is too long whatever its tokens are.
+        """Raise ContextLengthError, before it is tokenized, when a text is too long whatever its tokens are.
 
         longest_token: characters of the vocabulary's longest token. The bound is loose, since a tokenizer may also
         shrink a text first (to composed characters, say).
         """
         at_least = len(text) // (4 * longest_token)
         if at_least > self.max_seq_len:
-            raise ValueError(
+            raise ContextLengthError(
                 f"the prompt has {len(text)} characters, so at least {at_least} tokens,"
                 f" but the context length is {self.max_seq_len} tokens"
             )
@@ -54,9 +58,9 @@ class Limits:
 
     def _check_len(self, prompt_len: int, min_new: int) -> None:
         if prompt_len + min_new > self.max_seq_len:
-            raise ValueError(
+            raise ContextLengthError(
                 f"the prompt has {prompt_len} tokens, but the context length is {self.max_seq_len} tokens"
                 f" and the answer needs at least {min_new}"
             )
         if prompt_len > self.pool_len:
-            raise ValueError(f"the prompt has {prompt_len} tokens, but the KV pool holds only {self.pool_len}")
+            raise ContextLengthError(f"the prompt has {prompt_len} tokens, but the KV pool holds only {self.pool_len}")

@@ -36,6 +36,7 @@ class SamplingParams:
     stop: str | Sequence[str] = option((), "the text ends before the earliest of these strings")
     stop_token_ids: Sequence[int] = option((), "these tokens end the text like an end token, ignore_eos or not")
     ignore_eos: bool = option(False, "go on after the model's end tokens")
+    skip_special_tokens: bool = option(True, "leave special tokens out of the text")
     repetition_penalty: float = option(1.0, "over 1 makes tokens of prompt and text less likely")
     presence_penalty: float = option(0.0, "taken off the logits of tokens generated before")
     frequency_penalty: float = option(0.0, "taken off the logits of tokens for each time they were generated")
@@ -61,8 +62,9 @@ class SamplingParams:
         object.__setattr__(self, name, value)
 
     def _check_flags_and_pairs(self) -> None:
-        if not isinstance(self.ignore_eos, bool):
-            raise ValueError(f"ignore_eos={self.ignore_eos!r} is not a bool")
+        for name in ("ignore_eos", "skip_special_tokens"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name}={getattr(self, name)!r} is not a bool")
         if self.max_tokens == 0 and self.prompt_logprobs is None:
             raise ValueError("max_tokens=0 asks for nothing; it is allowed only with prompt_logprobs")
         if self.min_tokens > self.max_tokens:
@@ -99,10 +101,10 @@ _FLOAT_RANGES = {
     "presence_penalty": (-2.0, 2.0),
     "frequency_penalty": (-2.0, 2.0),
 }
-_INT_RANGES: dict[str, tuple[int, int | None]] = {
-    "top_k": (-1, None),
-    "max_tokens": (0, None),
-    "min_tokens": (0, None),
+_INT_RANGES = {
+    "top_k": (-1, INT64_MAX),
+    "max_tokens": (0, INT64_MAX),
+    "min_tokens": (0, INT64_MAX),
     "n": (1, MAX_CHOICES),
 }
 _OPTIONAL_INT_RANGES = {
@@ -142,6 +144,8 @@ def _stop_strings(value: Any) -> tuple[str, ...]:
     for string in strings:
         if not isinstance(string, str) or not string:
             raise ValueError(f"stop holds {string!r}; only non-empty strings are allowed")
+        if any("\ud800" <= char <= "\udfff" for char in string):
+            raise ValueError(f"stop holds {string!r}: a lone surrogate is in no text")
         if len(string) > MAX_STOP_LENGTH:
             raise ValueError(f"stop holds a string of {len(string)} characters; at most {MAX_STOP_LENGTH} are allowed")
     return strings

@@ -1,28 +1,31 @@
-"""`AsyncLLM`: the same engine for asyncio programs; the server wraps it."""
+"""`AsyncLLM`: the same engine for asyncio programs."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Hashable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
 from functools import partial
 from typing import Any
 
 from minisgl.core import SamplingParams
-from minisgl.llm.client import Delta, Messages, Prepared, Prompt, Submission
+from minisgl.llm.async_client import AsyncClient, Run
+from minisgl.llm.client import Delta, Messages, Prepared, Prompt
 from minisgl.llm.llm import LLM
-from minisgl.llm.stream import Arrival, Output
+from minisgl.llm.stream import Output
 
 
 class AsyncLLM:
     """Keywords as for `LLM`. Loading blocks: make it in `asyncio.to_thread` if other work must go on meanwhile.
 
     Tokenizing runs in a thread. A request is aborted when its iterator is closed, its task cancelled, or by `abort`
-    with the request_id that it was given; ids in use at the same time must differ (ValueError).
+    with the request_id that it was given; ids in use at the same time must differ (ValueError). client: many prompts
+    at once, statistics, flush.
     """
 
     def __init__(self, model: str = "smollm2", **config: Any) -> None:
         self.llm = LLM(model, **config)
+        self.client = AsyncClient(self.llm.client)
         self._running: dict[Hashable, _Running] = {}
 
     async def __aenter__(self) -> AsyncLLM:
@@ -51,8 +54,8 @@ class AsyncLLM:
     def stream(
         self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, request_id: Hashable = None
     ) -> AsyncGenerator[Delta, None]:
-        """Deltas for one prompt as they come."""
-        return self._follow(partial(self.llm.client.prepare, prompt, sampling_params), request_id)
+        """Deltas for one prompt as they come; what its reader was too slow for is one delta."""
+        return self._follow(partial(self.client.prepare, prompt, sampling_params), request_id)
 
     def stream_chat(
         self,
@@ -63,7 +66,7 @@ class AsyncLLM:
         **template: Any,
     ) -> AsyncGenerator[Delta, None]:
         """Deltas of the model's next message as they come."""
-        return self._follow(partial(self.llm.client.prepare_chat, messages, sampling_params, template), request_id)
+        return self._follow(partial(self.client.prepare_chat, messages, sampling_params, template), request_id)
 
     def abort(self, request_id: Hashable) -> bool:
         """Stop that request; its reader gets what there is, with finish_reason "abort". False if it is not running.
@@ -79,17 +82,16 @@ class AsyncLLM:
         """Abort what is open and end the worker."""
         await asyncio.to_thread(self.llm.shutdown)
 
-    async def _follow(self, prepare: Callable[[], Prepared], request_id: Hashable) -> AsyncGenerator[Delta, None]:
+    async def _follow(
+        self, prepare: Callable[[], Awaitable[Prepared]], request_id: Hashable
+    ) -> AsyncGenerator[Delta, None]:
         key = object() if request_id is None else request_id
         if key in self._running:
             raise ValueError(f"request_id {request_id!r} is in use")
         running = self._running[key] = _Running()
         try:
-            submission = self.llm.client.submission([await asyncio.to_thread(prepare)])
-            running.start(submission)
-            while not submission.is_over:
-                delta = submission.take(await running.replies.get())
-                if delta is not None:
+            async for deltas in running.start(self.client.start([await prepare()])):
+                for delta in deltas:
                     yield delta
         finally:
             del self._running[key]
@@ -100,35 +102,23 @@ class _Running:
     """A request from the moment it was asked for: it may be aborted while it is still being tokenized."""
 
     def __init__(self) -> None:
-        self.replies: asyncio.Queue[Arrival] = asyncio.Queue()
-        self._submission: Submission | None = None
+        self._run: Run | None = None
         self._aborted = False
 
-    def start(self, submission: Submission) -> None:
-        self._submission = submission
-        submission.start(_threadsafe(self.replies))
+    def start(self, run: Run) -> Run:
+        self._run = run
         if self._aborted:
-            submission.abort()
+            run.abort()
+        return run
 
     def abort(self) -> None:
         self._aborted = True
-        if self._submission is not None:
-            self._submission.abort()
+        if self._run is not None:
+            self._run.abort()
 
     def close(self) -> None:
-        if self._submission is not None:
-            self._submission.close()
-
-
-def _threadsafe(replies: asyncio.Queue[Arrival]) -> Callable[[Arrival], None]:
-    """Puts into `replies` from any thread; what comes after the event loop has closed is dropped."""
-    loop = asyncio.get_running_loop()
-
-    def put(arrival: Arrival) -> None:
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(replies.put_nowait, arrival)
-
-    return put
+        if self._run is not None:
+            self._run.close()
 
 
 async def _output_of(deltas: AsyncGenerator[Delta, None]) -> Output:

@@ -7,19 +7,22 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import numpy as np
 
-from minisgl.core import Limits, SamplingParams
+from minisgl.core import Limits, SamplingParams, TokenLogprobs
 from minisgl.core.batch import Int32Array
 from minisgl.engine.draws import choice_seed
+from minisgl.llm.link import Link
 from minisgl.llm.stats import Stats
 from minisgl.llm.stream import Arrival, Output, RequestStream, join_choices
-from minisgl.llm.worker import Worker
-from minisgl.message import FinishReason, UserMsg
+from minisgl.message import EngineStats, FinishReason, FlushMsg, StatsMsg, UserMsg
 from minisgl.tokenizer import Tokenizer
+
+MAX_SALT_LENGTH = 1024
 
 Prompt = str | Sequence[int] | Int32Array
 Messages = Sequence[Mapping[str, Any]]
@@ -29,7 +32,9 @@ class Delta(TypedDict, total=False):
     """A step forward of one prompt.
 
     index: which prompt. choice: which of its n. text, token_ids: new ones. finish_reason: None while the choice runs.
-    output: the prompt's whole output, in its very last delta only.
+    logprobs: one for each of token_ids, if asked for. prompt_tokens, cached_tokens: known from the first delta on.
+    prompt_logprobs: in a choice's first delta, if asked for. output: the prompt's whole output, in its very last delta
+    only. Deltas of a choice joined are its output.
     """
 
     index: int
@@ -37,45 +42,50 @@ class Delta(TypedDict, total=False):
     text: str
     token_ids: list[int]
     finish_reason: FinishReason | None
+    logprobs: list[TokenLogprobs]
+    prompt_tokens: int
+    cached_tokens: int
+    prompt_logprobs: list[TokenLogprobs | None]
     output: Output
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A prompt that can run: tokenized and checked."""
+    """A prompt that can run: tokenized and checked. cache_salt: whose cached prefixes it may use and leave."""
 
     input_ids: Int32Array
     params: SamplingParams
+    cache_salt: str = ""
 
 
 class Client:
     """Makes requests and follows them. Safe to use from several threads."""
 
-    def __init__(self, worker: Worker, tokenizer: Tokenizer, limits: Limits, end_token_ids: frozenset[int]) -> None:
+    def __init__(self, link: Link, tokenizer: Tokenizer, limits: Limits, end_token_ids: frozenset[int]) -> None:
         self.tokenizer = tokenizer
+        self.limits = limits
         self.stats = Stats()
-        self._worker = worker
-        self._limits = limits
+        self._link = link
         self._end_token_ids = end_token_ids
         self._uids = itertools.count()
         self._lock = threading.Lock()  # the tokenizer keeps state while it encodes
 
-    def prepare(self, prompt: Prompt, params: SamplingParams | None) -> Prepared:
+    def prepare(self, prompt: Prompt, params: SamplingParams | None, cache_salt: str = "") -> Prepared:
         """Tokenize a text, take token ids as they are, and check both. ValueError when it can never run."""
-        (params,) = each_params(params, 1)
         input_ids = self._encode(prompt) if isinstance(prompt, str) else _token_ids(prompt)
-        self._limits.check(input_ids, params)
-        return Prepared(input_ids, params)
+        return self._checked(input_ids, params, cache_salt)
 
     def prepare_chat(
-        self, messages: Messages, params: SamplingParams | None, template_kwargs: Mapping[str, Any]
+        self,
+        messages: Messages,
+        params: SamplingParams | None,
+        template_kwargs: Mapping[str, Any],
+        cache_salt: str = "",
     ) -> Prepared:
         """The same for a conversation, by the model's chat template."""
-        (params,) = each_params(params, 1)
         with self._lock:
             input_ids = self.tokenizer.apply_chat_template(messages, **template_kwargs)
-        self._limits.check(input_ids, params)
-        return Prepared(input_ids, params)
+        return self._checked(input_ids, params, cache_salt)
 
     def submission(self, prepared: Sequence[Prepared]) -> Submission:
         """Requests for all of them, to be started together."""
@@ -83,12 +93,26 @@ class Client:
         for index, prompt in enumerate(prepared):
             for choice, seed in enumerate(_seeds(prompt.params)):
                 uid = next(self._uids)
-                messages.append(UserMsg(uid, prompt.input_ids, prompt.params, seed))
+                messages.append(UserMsg(uid, prompt.input_ids, prompt.params, seed, prompt.cache_salt))
                 streams.append(self._stream(uid, index, choice, prompt))
-        return Submission(self._worker, self.stats, messages, streams)
+        return Submission(self._link, self.stats, messages, streams)
+
+    def ask_stats(self, recount: bool = False) -> Future[EngineStats]:
+        """Sizes and totals of scheduler and cache. recount: check all of them first; what is wrong ends the engine."""
+        return self._link.ask(StatsMsg(next(self._uids), recount))
+
+    def flush_cache(self) -> Future[EngineStats]:
+        """From the answer on, nothing that was cached before is matched; running requests keep what they hold."""
+        return self._link.ask(FlushMsg(next(self._uids)))
+
+    def _checked(self, input_ids: Int32Array, params: SamplingParams | None, cache_salt: str) -> Prepared:
+        (params,) = each_params(params, 1)
+        _check_salt(cache_salt)
+        self.limits.check(input_ids, params)
+        return Prepared(input_ids, params, cache_salt)
 
     def _encode(self, text: str) -> Int32Array:
-        self._limits.check_text(text, self.tokenizer.longest_token)
+        self.limits.check_text(text, self.tokenizer.longest_token)
         with self._lock:
             return self.tokenizer.encode(text)
 
@@ -101,10 +125,8 @@ class Client:
 class Submission:
     """Requests that are started together, until the last of them is over."""
 
-    def __init__(
-        self, worker: Worker, stats: Stats, messages: Sequence[UserMsg], streams: Sequence[RequestStream]
-    ) -> None:
-        self._worker = worker
+    def __init__(self, link: Link, stats: Stats, messages: Sequence[UserMsg], streams: Sequence[RequestStream]) -> None:
+        self._link = link
         self._stats = stats
         self._messages = messages
         self._open = {stream.uid: stream for stream in streams}
@@ -117,8 +139,8 @@ class Submission:
         return not self._open
 
     def start(self, sink: Callable[[Arrival], None]) -> None:
-        """Send the requests; what `sink` gets, in the worker's thread, is to be given to `take`."""
-        self._worker.submit(self._messages, lambda reply: sink(Arrival(reply, time.perf_counter())))
+        """Send the requests; what `sink` gets, in the link's thread, is to be given to `take`."""
+        self._link.submit(self._messages, lambda reply: sink(Arrival(reply, time.perf_counter())))
 
     def take(self, arrival: Arrival) -> Delta | None:
         """What a reply adds; None when its request was over already. RuntimeError when the engine has died."""
@@ -126,16 +148,22 @@ class Submission:
         stream = self._open.get(reply.uid)
         if stream is None:
             return None
-        if reply.finish_reason == "error" and self._worker.error is not None:
-            raise RuntimeError(reply.error) from self._worker.error
-        text, token_ids = stream.take(arrival)
+        if reply.finish_reason == "error" and self._link.error is not None:
+            raise RuntimeError(reply.error) from self._link.error
+        text, token_ids, logprobs = stream.take(arrival)
         delta = Delta(
             index=stream.index,
             choice=stream.choice,
             text=text,
             token_ids=token_ids,
             finish_reason=stream.finish_reason,
+            prompt_tokens=stream.prompt_len,
+            cached_tokens=stream.cached_len,
         )
+        if stream.params.logprobs is not None:
+            delta["logprobs"] = logprobs
+        if reply.prompt_logprobs is not None:
+            delta["prompt_logprobs"] = list(reply.prompt_logprobs)
         if stream.finish_reason is not None:
             self._end(stream, delta, found_here=reply.finish_reason is None)
         return delta
@@ -143,19 +171,19 @@ class Submission:
     def abort(self) -> None:
         """Stop what still runs; each request's last reply, with finish_reason "abort", is still to be taken."""
         for uid in list(self._open):
-            self._worker.abort(uid)
+            self._link.abort(uid)
 
     def close(self) -> None:
         """Stop what still runs, and take nothing more."""
         for uid in list(self._open):
             del self._open[uid]
-            self._worker.forget(uid)
-            self._worker.abort(uid)
+            self._link.forget(uid)
+            self._link.abort(uid)
 
     def _end(self, stream: RequestStream, delta: Delta, found_here: bool) -> None:
         del self._open[stream.uid]
         if found_here:
-            self._worker.finish(stream.uid, stream.num_tokens)
+            self._link.finish(stream.uid, stream.num_tokens)
         siblings = self._streams[stream.index]
         if all(sibling.finish_reason is not None for sibling in siblings):
             delta["output"] = join_choices(siblings)
@@ -171,6 +199,15 @@ def each_params(params: SamplingParams | Sequence[SamplingParams] | None, num_pr
     if len(params) != num_prompts:
         raise ValueError(f"{len(params)} sampling_params were given for {num_prompts} prompts")
     return list(params)
+
+
+def _check_salt(salt: str) -> None:
+    if not isinstance(salt, str) or len(salt) > MAX_SALT_LENGTH:
+        raise ValueError(f"cache_salt={repr(salt)[:80]} is not a string of at most {MAX_SALT_LENGTH} characters")
+    try:
+        salt.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"cache_salt={salt!r} has a lone surrogate") from None
 
 
 def _seeds(params: SamplingParams) -> list[int]:

@@ -1,11 +1,12 @@
-"""Which reader gets which reply."""
+"""Which reader gets which reply, and what every reader gets when the engine is gone."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 
-from minisgl.message import TokenReply
+from minisgl.message import EngineStats, Reply, StatsReply, TokenReply
 
 Sink = Callable[[TokenReply], None]
 
@@ -15,31 +16,55 @@ class Router:
 
     def __init__(self) -> None:
         self._sinks: dict[int, Sink] = {}
+        self._answers: dict[int, Future[EngineStats]] = {}
         self._lock = threading.RLock()  # a collection under it may close a forgotten stream, which comes back here
         self._closed: str | None = None
 
     def register(self, uids: Iterable[int], sink: Sink) -> None:
         """Send replies for `uids` to `sink`, until the one with a finish reason. RuntimeError once closed."""
         with self._lock:
-            if self._closed is not None:
-                raise RuntimeError(self._closed)
+            self._check_open()
             self._sinks.update((uid, sink) for uid in uids)
+
+    def expect(self, uid: int) -> Future[EngineStats]:
+        """What will hold the answer to question `uid`. RuntimeError once closed."""
+        with self._lock:
+            self._check_open()
+            answer = self._answers[uid] = Future[EngineStats]()
+            answer.set_running_or_notify_cancel()  # an asker who leaves cannot cancel it: the answer may be on its way
+            return answer
 
     def forget(self, uid: int) -> None:
         with self._lock:
             self._sinks.pop(uid, None)
 
-    def send(self, replies: list[TokenReply]) -> None:
-        for reply in replies:
-            with self._lock:
-                over = reply.finish_reason is not None
-                sink = self._sinks.pop(reply.uid, None) if over else self._sinks.get(reply.uid)
+    def send(self, replies: list[Reply]) -> None:
+        """Pass on the replies of one step. Sinks are called without the lock, so they may come back here."""
+        with self._lock:
+            found = [(self._find(reply), reply) for reply in replies if isinstance(reply, TokenReply)]
+            answered = [(self._answers.pop(r.uid, None), r.stats) for r in replies if isinstance(r, StatsReply)]
+        for sink, reply in found:
             if sink is not None:
                 sink(reply)
+        for answer, stats in answered:
+            if answer is not None:
+                answer.set_result(stats)
 
     def close(self, reason: str) -> None:
         """Answer everything that is open with an error, and refuse what comes. The first reason stays."""
         with self._lock:
-            self._closed = self._closed or reason
-            open_uids = list(self._sinks)
+            self._closed = reason = self._closed or reason
+            open_uids, answers = list(self._sinks), list(self._answers.values())
+            self._answers.clear()
         self.send([TokenReply(uid, finish_reason="error", error=reason) for uid in open_uids])
+        for answer in answers:
+            answer.set_exception(RuntimeError(reason))
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise RuntimeError(self._closed)
+
+    def _find(self, reply: TokenReply) -> Sink | None:
+        if reply.finish_reason is None:
+            return self._sinks.get(reply.uid)
+        return self._sinks.pop(reply.uid, None)

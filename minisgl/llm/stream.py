@@ -12,8 +12,12 @@ from minisgl.tokenizer import TextStream, Tokenizer
 
 
 class Timings(TypedDict):
-    """Seconds from the submission; first_token_s is None when no token came."""
+    """Seconds from the submission; first_token_s is None when no token came.
 
+    queue_s: of it, waiting in the scheduler for room; None when it never ran.
+    """
+
+    queue_s: float | None
     first_token_s: float | None
     total_s: float
 
@@ -63,17 +67,18 @@ class RequestStream:
         self.index = index
         self.choice = choice
         self.finish_reason: FinishReason | None = None
-        self._prompt_len = prompt_len
-        self._params = params
+        self.prompt_len = prompt_len
+        self.cached_len = 0
+        self.params = params
+        self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
         self._hidden_last = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else end_token_ids)
-        self._text_stream = TextStream(tokenizer, params.stop_strings, params.min_tokens)
+        self._text_stream = TextStream(tokenizer, params.stop_strings, params.min_tokens, params.skip_special_tokens)
         self._text: list[str] = []
         self._token_ids: list[int] = []
         self._logprobs: list[TokenLogprobs] = []
-        self._prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
-        self._cached_len = 0
         self._error: str | None = None
         self._started = time.perf_counter()
+        self._queue_s: float | None = None
         self._first_token_s: float | None = None
         self._total_s = 0.0
 
@@ -81,8 +86,8 @@ class RequestStream:
     def num_tokens(self) -> int:
         return len(self._token_ids)
 
-    def take(self, arrival: Arrival) -> tuple[str, list[int]]:
-        """The text and tokens that this reply adds to what the reader sees. May set finish_reason."""
+    def take(self, arrival: Arrival) -> tuple[str, list[int], list[TokenLogprobs]]:
+        """The text, tokens and logprobs that this reply adds to what the reader sees. May set finish_reason."""
         reply, self._total_s = arrival.reply, arrival.at - self._started
         before = len(self._token_ids)
         self._token_ids.extend(reply.token_ids)
@@ -90,7 +95,7 @@ class RequestStream:
         self._note(reply)
         text = self._show(reply)
         self._text.append(text)
-        return text, self._token_ids[before:]
+        return text, self._token_ids[before:], self._logprobs[before:]
 
     def output(self) -> Output:
         """The whole request, once it is over."""
@@ -99,14 +104,14 @@ class RequestStream:
             text="".join(self._text),
             token_ids=self._token_ids,
             finish_reason=self.finish_reason,
-            prompt_tokens=self._prompt_len,
-            cached_tokens=self._cached_len,
-            timings=Timings(first_token_s=self._first_token_s, total_s=self._total_s),
+            prompt_tokens=self.prompt_len,
+            cached_tokens=self.cached_len,
+            timings=Timings(queue_s=self._queue_s, first_token_s=self._first_token_s, total_s=self._total_s),
         )
-        if self._params.logprobs is not None:
+        if self.params.logprobs is not None:
             output["logprobs"] = self._logprobs
-        if self._prompt_logprobs is not None:
-            output["prompt_logprobs"] = list(self._prompt_logprobs)
+        if self.prompt_logprobs is not None:
+            output["prompt_logprobs"] = list(self.prompt_logprobs)
         if self._error is not None:
             output["error"] = self._error
         return output
@@ -115,9 +120,9 @@ class RequestStream:
         if reply.token_ids and self._first_token_s is None:
             self._first_token_s = self._total_s
         if reply.cached_len is not None:
-            self._cached_len = reply.cached_len
+            self.cached_len, self._queue_s = reply.cached_len, reply.queue_s
         if reply.prompt_logprobs is not None:
-            self._prompt_logprobs = reply.prompt_logprobs
+            self.prompt_logprobs = reply.prompt_logprobs
         self.finish_reason = reply.finish_reason
         self._error = reply.error
 

@@ -12,7 +12,16 @@ from typing import Any, TypeVar
 from minisgl.core import Forward
 from minisgl.llm.assembly import Parts
 from minisgl.llm.router import Router, Sink
-from minisgl.message import AbortMsg, FinishMsg, LocalQueue, RequestMsg, ShutdownMsg, UserMsg
+from minisgl.message import (
+    AbortMsg,
+    EngineStats,
+    FinishMsg,
+    LocalQueue,
+    Question,
+    RequestMsg,
+    ShutdownMsg,
+    UserMsg,
+)
 from minisgl.scheduler import Loop
 from minisgl.utils.logging import get_logger
 
@@ -79,8 +88,7 @@ class Worker:
 
     def submit(self, requests: Sequence[UserMsg], sink: Sink) -> None:
         """Start these requests in one go; their replies go to `sink`, called in the worker's thread."""
-        if not self._thread.is_alive():
-            self._router.close("the engine's thread is not running: an LLM does not survive a fork")
+        self._check_alive()
         self._router.register([request.uid for request in requests], sink)
         self._inbox.queue.send(requests)
 
@@ -96,6 +104,13 @@ class Worker:
     def forget(self, uid: int) -> None:
         """The reader of `uid` has left: no more replies."""
         self._router.forget(uid)
+
+    def ask(self, question: Question) -> Future[EngineStats]:
+        """The answer comes after the step that takes the question in."""
+        self._check_alive()
+        answer = self._router.expect(question.uid)
+        self._inbox.queue.send([question])
+        return answer
 
     def call(self, function: Callable[[], T]) -> T:
         """What `function` gives in the worker's thread, between two steps."""
@@ -118,6 +133,10 @@ class Worker:
         if self._thread is not threading.current_thread():
             self._thread.join()
         self._router.close("the engine was shut down")
+
+    def _check_alive(self) -> None:
+        if not self._thread.is_alive():
+            self._router.close("the engine's thread is not running: an LLM does not survive a fork")
 
     def _run(self, assemble: Callable[[], Parts], forward: Forward) -> None:
         try:

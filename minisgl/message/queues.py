@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
 
-from minisgl.message.types import RequestMsg, TokenReply
+from minisgl.message.types import Reply, RequestMsg
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ class Inbox(Protocol):
 
 
 class Outbox(Protocol):
-    def send(self, replies: list[TokenReply]) -> None: ...
+    def send(self, replies: list[Reply]) -> None: ...
 
 
 class LocalQueue(Generic[T]):

@@ -1,9 +1,12 @@
-"""What crosses between the tokenizer side and the scheduler. Frozen; every message names its request by `uid`."""
+"""What crosses between the tokenizer side and the scheduler. Frozen; every message names its request by `uid`.
+
+A question (statistics, flush) has a uid too, from the same numbers, so that its answer finds the way back.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from minisgl.core import SamplingParams, TokenLogprobs
 from minisgl.core.batch import Int32Array
@@ -13,12 +16,16 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UserMsg:
-    """A new request. input_ids: [N] int32, N >= 1, owned by the receiver. seed: never None here."""
+    """A new request. input_ids: [N] int32, N >= 1, owned by the receiver. seed: never None here.
+
+    cache_salt: only requests of the same salt share cached prefixes; "" is the public one.
+    """
 
     uid: int
     input_ids: Int32Array
     sampling_params: SamplingParams
     seed: int
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +44,36 @@ class FinishMsg:
 
 
 @dataclass(frozen=True, slots=True)
+class StatsMsg:
+    """Answer with a StatsReply. recount: check every page, node, row and lock first; what is wrong ends the engine."""
+
+    uid: int
+    recount: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FlushMsg:
+    """Nothing that is cached now shall be matched again; running requests keep what they hold. A StatsReply answers."""
+
+    uid: int
+
+
+@dataclass(frozen=True, slots=True)
 class ShutdownMsg:
     """End the loop. Requests still open are answered with finish_reason "abort"."""
 
 
-RequestMsg = UserMsg | AbortMsg | FinishMsg | ShutdownMsg
+Question = StatsMsg | FlushMsg
+RequestMsg = UserMsg | AbortMsg | FinishMsg | Question | ShutdownMsg
 
 
-@dataclass(frozen=True, slots=True)
-class TokenReply:
-    """News of one request.
+class TokenReply(NamedTuple):
+    """News of one request. A NamedTuple, as one is made, sent and read for every token.
 
     token_ids: generated since the last reply, the end token included. finish_reason: None while it runs.
-    logprobs: one for each of token_ids, if asked for. cached_len: prompt tokens that were not computed; it and
-    prompt_logprobs (None first, then one for each later prompt token) come with the first reply.
-    error: what went wrong, with finish_reason "error".
+    logprobs: one for each of token_ids, if asked for. cached_len: prompt tokens that were not computed; it, queue_s
+    (seconds from arrival to admission; None if it never ran) and prompt_logprobs (None first, then one for each later
+    prompt token) come with the first reply. error: what went wrong, with finish_reason "error".
     """
 
     uid: int
@@ -59,5 +81,47 @@ class TokenReply:
     finish_reason: FinishReason | None = None
     logprobs: tuple[TokenLogprobs, ...] = ()
     cached_len: int | None = None
+    queue_s: float | None = None
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
     error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineStats:
+    """What scheduler and cache hold now, and what they did since the start.
+
+    num_pages, page_size, free_pages: of the KV pool. evictable_tokens, protected_tokens: cached, and read by nobody or
+    by somebody. queried_tokens: prompt tokens of admitted requests that looked for a prefix, of which hit_tokens were
+    found. evicted_tokens: forgotten for want of pages (flushed ones do not count). computed_tokens: prompt tokens that
+    went through the model. generated_tokens: sampled, those past a stop string included. num_finished, num_aborted,
+    num_failed: requests by how they ended.
+    """
+
+    num_running: int = 0
+    num_waiting: int = 0
+    num_pages: int = 0
+    page_size: int = 1
+    free_pages: int = 0
+    evictable_tokens: int = 0
+    protected_tokens: int = 0
+    queried_tokens: int = 0
+    hit_tokens: int = 0
+    evicted_tokens: int = 0
+    computed_tokens: int = 0
+    generated_tokens: int = 0
+    num_finished: int = 0
+    num_aborted: int = 0
+    num_failed: int = 0
+    num_batches: int = 0
+    uptime_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class StatsReply:
+    """The answer to a question."""
+
+    uid: int
+    stats: EngineStats
+
+
+Reply = TokenReply | StatsReply

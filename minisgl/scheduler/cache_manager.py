@@ -48,6 +48,7 @@ class CacheManager:
         self.prefix_cache = create_prefix_cache(torch.device("cpu"), cache_type, page_size)
         self.page_table = PageTable(max_running_req, div_ceil(max_seq_len, page_size))
         self.epoch = 0  # grows whenever pages may have become available: a blocked request tries again only then
+        self.num_evicted_pages = 0
         self._free = PageAllocator(num_pages)
         self._reserved = 0  # pages promised to admitted requests and not taken yet
         self._retired: list[tuple[int, Int32Array]] = []  # (step, pages that launched batches up to it still read)
@@ -146,7 +147,9 @@ class CacheManager:
 
     def _take(self, count: int) -> Int32Array:
         if (missing := count - self._free.num_free) > 0:
-            self._free.free(self.prefix_cache.evict_pages(missing))
+            evicted = self.prefix_cache.evict_pages(missing)
+            self.num_evicted_pages += len(evicted)
+            self._free.free(evicted)
         return self._free.allocate(count)
 
     def _can_hold_both(self, old: BaseCacheHandle, ids: Int32Array) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from enum import Enum
 
 import numpy as np
@@ -33,9 +34,9 @@ class Request:
     """
 
     __slots__ = (
-        "_ids", "allocation", "blocked_epoch", "committed_len", "device_len", "end_token_ids", "leader",
-        "leader_len", "max_device_len", "num_ids", "num_inflight", "prompt_len", "prompt_logprobs", "replied",
-        "row", "sampling_params", "seed", "state", "storable", "uid",
+        "_ids", "admitted_at", "allocation", "arrived_at", "blocked_epoch", "committed_len", "device_len",
+        "end_token_ids", "leader", "leader_len", "max_device_len", "num_ids", "num_inflight", "prompt_len",
+        "prompt_logprobs", "replied", "row", "sampling_params", "seed", "state", "storable", "uid",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +66,8 @@ class Request:
         self.blocked_epoch = -1  # the cache manager's epoch in which it did not fit
         self.leader: Request | None = None  # computes a prefix that this one waits for, up to leader_len
         self.leader_len = 0
+        self.arrived_at = time.perf_counter()  # to be reported; nothing is decided by it
+        self.admitted_at: float | None = None
 
     @property
     def is_running(self) -> bool:
@@ -98,6 +101,11 @@ class Request:
         """Log-probabilities of prompt tokens need their hidden states, so such a prompt is computed in full."""
         return self.sampling_params.prompt_logprobs is None
 
+    @property
+    def queue_s(self) -> float | None:
+        """Seconds from arrival to admission; None if it was never admitted."""
+        return None if self.admitted_at is None else self.admitted_at - self.arrived_at
+
     def ids(self, length: int | None = None) -> Int32Array:
         """The first `length` tokens (default: all known), a view that later tokens do not change."""
         return self._ids[: self.num_ids if length is None else length]
@@ -107,6 +115,7 @@ class Request:
         self.device_len = self.committed_len = allocation.hit_len
         self.state = RequestState.PREFILL
         self.leader = None
+        self.admitted_at = time.perf_counter()
 
     def launch(self, num_tokens: int, row: int) -> Req:
         """The next `num_tokens` tokens go into row `row` of a batch; returns what the engine sees of it."""
@@ -162,6 +171,7 @@ class Request:
             finish_reason=finish_reason,
             logprobs=logprobs,
             cached_len=hit_len if first else None,
+            queue_s=self.queue_s if first else None,
             prompt_logprobs=tuple(self.prompt_logprobs) if wants_prompt else None,
             error=error,
         )

@@ -14,9 +14,21 @@ from collections.abc import Iterable
 
 from minisgl.core import Batch, BatchResult, Limits, Req
 from minisgl.env import ENV
-from minisgl.message import AbortMsg, FinishMsg, FinishReason, RequestMsg, TokenReply, UserMsg
+from minisgl.message import (
+    AbortMsg,
+    EngineStats,
+    FinishMsg,
+    FinishReason,
+    Reply,
+    RequestMsg,
+    StatsMsg,
+    StatsReply,
+    TokenReply,
+    UserMsg,
+)
 from minisgl.scheduler.admission import Admission
 from minisgl.scheduler.cache_manager import CacheManager
+from minisgl.scheduler.counters import Counters
 from minisgl.scheduler.request import Request, RequestState
 
 
@@ -43,7 +55,8 @@ class Scheduler:
         self.alternates = alternates
         self._admission = Admission(cache_manager)
         self._admitted: dict[int, Request] = {}  # until their pages are released
-        self._replies: list[TokenReply] = []
+        self._replies: list[Reply] = []
+        self._counters = Counters()
         self._step = 0
         self._decodes_paused = False
 
@@ -62,16 +75,23 @@ class Scheduler:
                 self._end(msg.uid, RequestState.ABORTED, "abort")
             elif isinstance(msg, FinishMsg):
                 self._finish_at(msg)
+            elif isinstance(msg, StatsMsg):
+                self._answer(msg)
 
     def abort_all(self) -> None:
         """Abort every request; launched batches still have to be committed."""
         for uid in [*self._admission.uids, *self._admitted]:
             self._end(uid, RequestState.ABORTED, "abort")
 
-    def take_replies(self) -> list[TokenReply]:
+    def take_replies(self) -> list[Reply]:
         """Replies since the last call, in order."""
         replies, self._replies = self._replies, []
         return replies
+
+    def stats(self) -> EngineStats:
+        """Sizes now and totals since the start."""
+        num_running = sum(request.is_running for request in self._admitted.values())
+        return self._counters.with_sizes(self.cache_manager, num_running, len(self._admission))
 
     # ---- plan
 
@@ -88,6 +108,7 @@ class Scheduler:
         reqs = tuple(self._launch(request, num_tokens, row) for row, (request, num_tokens) in enumerate(work))
         batch = Batch(reqs, self.cache_manager.take_update(), self._step)
         self._step += 1
+        self._counters.num_batches += 1
         return batch
 
     def _plan_prefills(self) -> list[tuple[Request, int]]:
@@ -99,6 +120,7 @@ class Scheduler:
         if budget > 0:
             for request in self._admission.admit(self._admitted.values()):
                 self._admitted[request.uid] = request
+                self._counters.admitted(request)
                 budget = self._choose(chosen, request, budget)
                 if budget == 0:
                     break
@@ -148,6 +170,7 @@ class Scheduler:
             self._close(request, RequestState.FINISHED, request.reply((), "error", error=error))
             return
         if req.is_prefill:
+            self._counters.computed_tokens += min(req.device_len, req.prompt_len) - req.cached_len
             self._store_prompt(request)
             if result.prompt_logprobs:
                 request.prompt_logprobs.extend(result.prompt_logprobs[row])
@@ -163,6 +186,7 @@ class Scheduler:
 
     def _take_token(self, request: Request, token_id: int, row: int, result: BatchResult) -> None:
         reason = request.append(token_id)
+        self._counters.generated_tokens += 1
         logprobs = result.logprobs[row] if result.logprobs else None
         reply = request.reply((token_id,), reason, (logprobs,) if logprobs else ())
         if reason is None:
@@ -178,6 +202,7 @@ class Scheduler:
             self.limits.check(msg.input_ids, msg.sampling_params)
         except ValueError as error:
             self._replies.append(TokenReply(msg.uid, finish_reason="error", error=str(error)))
+            self._counters.ended("error")
             return
         params = msg.sampling_params
         model_ends = frozenset() if params.ignore_eos else self.end_token_ids
@@ -207,9 +232,15 @@ class Scheduler:
         if not request.is_over:
             self._close(request, RequestState.FINISHED, None)
 
+    def _answer(self, question: StatsMsg) -> None:
+        if question.recount:
+            self.cache_manager.check_integrity()
+        self._replies.append(StatsReply(question.uid, self.stats()))
+
     def _close(self, request: Request, state: RequestState, reply: TokenReply | None) -> None:
         """The request is over. Its pages go back now, or with the commit of its last launched batch."""
         request.state = state
+        self._counters.ended((reply and reply.finish_reason) or "stop")
         if reply is not None:
             self._replies.append(reply)
         if not self._admission.remove(request.uid) and request.num_inflight == 0:

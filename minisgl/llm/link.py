@@ -1,0 +1,36 @@
+"""What a client needs of an engine, wherever it runs: `Worker` in this process, `RemoteEngine` in another one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Protocol
+
+from minisgl.llm.router import Sink
+from minisgl.message import EngineStats, Question, UserMsg
+
+
+class Link(Protocol):
+    """Safe between threads. error: why the engine died, if it did; then every call that starts something fails."""
+
+    error: BaseException | None
+
+    def submit(self, requests: Sequence[UserMsg], sink: Sink) -> None:
+        """Start these requests in one go; `sink` gets their replies, in the link's thread. RuntimeError once closed."""
+        ...
+
+    def finish(self, uid: int, num_tokens: int) -> None:
+        """A stop string was found: no more news of `uid`, and what it generated past `num_tokens` is forgotten."""
+        ...
+
+    def abort(self, uid: int) -> None:
+        """Stop `uid`; its last reply says so."""
+        ...
+
+    def forget(self, uid: int) -> None:
+        """The reader of `uid` has left: no more replies."""
+        ...
+
+    def ask(self, question: Question) -> Future[EngineStats]:
+        """What will hold the answer, or the RuntimeError that the engine died. RuntimeError once closed."""
+        ...

@@ -1,0 +1,62 @@
+"""What the scheduler did since its start, and what it and the cache hold now. For people: nothing decides by it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from minisgl.message import EngineStats, FinishReason
+from minisgl.scheduler.cache_manager import CacheManager
+from minisgl.scheduler.request import Request
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since the start, as in `EngineStats`."""
+
+    queried_tokens: int = 0
+    hit_tokens: int = 0
+    computed_tokens: int = 0
+    generated_tokens: int = 0
+    num_finished: int = 0
+    num_aborted: int = 0
+    num_failed: int = 0
+    num_batches: int = 0
+    started_at: float = field(default_factory=time.perf_counter)
+
+    def admitted(self, request: Request) -> None:
+        """It has its pages; those of its prompt that others had computed are hits."""
+        assert request.allocation is not None
+        if request.reuses_prefix:
+            self.queried_tokens += request.prompt_len
+            self.hit_tokens += request.allocation.hit_len
+
+    def ended(self, reason: FinishReason) -> None:
+        if reason == "abort":
+            self.num_aborted += 1
+        elif reason == "error":
+            self.num_failed += 1
+        else:
+            self.num_finished += 1
+
+    def with_sizes(self, manager: CacheManager, num_running: int, num_waiting: int) -> EngineStats:
+        sizes = manager.prefix_cache.size_info
+        return EngineStats(
+            num_running=num_running,
+            num_waiting=num_waiting,
+            num_pages=manager.num_pages,
+            page_size=manager.page_size,
+            free_pages=manager.num_free_pages,
+            evictable_tokens=sizes.evictable_size,
+            protected_tokens=sizes.protected_size,
+            queried_tokens=self.queried_tokens,
+            hit_tokens=self.hit_tokens,
+            evicted_tokens=manager.num_evicted_pages * manager.page_size,
+            computed_tokens=self.computed_tokens,
+            generated_tokens=self.generated_tokens,
+            num_finished=self.num_finished,
+            num_aborted=self.num_aborted,
+            num_failed=self.num_failed,
+            num_batches=self.num_batches,
+            uptime_s=time.perf_counter() - self.started_at,
+        )

@@ -1,0 +1,209 @@
+"""`AsyncClient` over a scripted engine: what its readers see, however slow they are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+from support.scripted_link import ScriptedLink, logprob_of, make_engine_client, tokens
+from support.tiny_model import EOS
+
+from minisgl.core import ContextLengthError, SamplingParams
+from minisgl.llm import AsyncClient, Delta, Output
+from minisgl.message import EngineStats, UserMsg
+
+TEXT = "héllo wörld, 한글 🦀!"
+
+
+def says(text: str) -> object:
+    return lambda request: [*tokens(text), EOS]
+
+
+async def read(client: AsyncClient, prompts: list[str], params: SamplingParams) -> list[Delta]:
+    prepared = [await client.prepare(prompt, params) for prompt in prompts]
+    return [delta async for deltas in client.run(prepared) for delta in deltas]
+
+
+def join(deltas: list[Delta], index: int = 0, choice: int = 0) -> Output:
+    mine = [delta for delta in deltas if (delta["index"], delta["choice"]) == (index, choice)]
+    return Output(
+        text="".join(delta["text"] for delta in mine),
+        token_ids=[token_id for delta in mine for token_id in delta["token_ids"]],
+        logprobs=[entry for delta in mine for entry in delta.get("logprobs", [])],
+        finish_reason=mine[-1]["finish_reason"] or "error",
+    )
+
+
+@pytest.mark.parametrize("stop", [(), ("wör", "ld"), ("🦀",)])
+@pytest.mark.parametrize("tokens_a_step", [1, 3, 50])
+def test_joined_deltas_are_the_output_in_text_tokens_and_logprobs(stop: tuple[str, ...], tokens_a_step: int) -> None:
+    def script(request: UserMsg) -> Iterable[tuple[int, ...]]:
+        ids = [*tokens(TEXT), EOS]
+        return [tuple(ids[i : i + tokens_a_step]) for i in range(0, len(ids), tokens_a_step)]
+
+    params = SamplingParams(max_tokens=99, stop=stop, logprobs=2)
+    deltas = asyncio.run(read(make_engine_client(script), ["hi"], params))
+    output, joined = deltas[-1]["output"], join(deltas)
+    assert joined == {key: output[key] for key in joined}  # type: ignore[literal-required]
+    assert output["text"] == (TEXT.split(stop[0])[0] if stop else TEXT)
+    assert output["logprobs"] == [logprob_of(token_id, 2) for token_id in output["token_ids"]]
+    assert output["timings"]["queue_s"] == 0.0
+
+
+def test_every_delta_says_what_the_prompt_cost() -> None:
+    client = make_engine_client(link=ScriptedLink(cached_len=3))
+    deltas = asyncio.run(read(client, ["hello"], SamplingParams(max_tokens=4, prompt_logprobs=1)))
+    assert {(delta["prompt_tokens"], delta["cached_tokens"]) for delta in deltas} == {(5, 3)}
+    wanted = [None, *(logprob_of(token_id, 1) for token_id in tokens("ello"))]
+    assert [delta["prompt_logprobs"] for delta in deltas if "prompt_logprobs" in delta] == [wanted]
+    assert "logprobs" not in deltas[0]
+
+
+def test_what_a_slow_reader_has_not_taken_is_one_delta() -> None:
+    async def main() -> None:
+        link = ScriptedLink(lambda request: [0.05, *(i % 250 for i in range(5000))])
+        client = make_engine_client(link=link)
+        params = SamplingParams(max_tokens=5000, ignore_eos=True, logprobs=0)
+        run = client.start([await client.prepare("x", params)])
+        while link.num_open:
+            await asyncio.sleep(0.01)
+        lists = [deltas async for deltas in run]
+        assert [len(deltas) for deltas in lists] == [1] * len(lists)
+        assert len(lists) < 100
+        output = lists[-1][-1]["output"]
+        joined = join([delta for deltas in lists for delta in deltas])
+        assert joined == {key: output[key] for key in joined}  # type: ignore[literal-required]
+
+    asyncio.run(main())
+
+
+def test_prompts_and_choices_are_kept_apart() -> None:
+    client = make_engine_client()
+    deltas = asyncio.run(read(client, ["ab", "cde"], SamplingParams(max_tokens=6, n=2)))
+    texts = {(i, c): join(deltas, i, c)["text"] for i in range(2) for c in range(2)}
+    assert texts == {(0, 0): "ababab", (0, 1): "ababab", (1, 0): "cdecde", (1, 1): "cdecde"}
+    assert [len(delta["output"]["choices"]) for delta in deltas if "output" in delta] == [2, 2]
+
+
+def test_no_prompts_are_over_at_once() -> None:
+    assert asyncio.run(read(make_engine_client(), [], SamplingParams())) == []
+
+
+def test_closing_the_generator_aborts_what_runs() -> None:
+    async def main() -> None:
+        link = ScriptedLink()
+        client = make_engine_client(link=link)
+        deltas = client.run([await client.prepare("hi", SamplingParams(max_tokens=10**6, n=3))])
+        await anext(deltas)
+        await deltas.aclose()
+        assert sorted(link.aborted) == [0, 1, 2]
+        while link.num_open:
+            await asyncio.sleep(0.001)
+
+    asyncio.run(main())
+
+
+def test_an_aborted_run_is_read_to_its_end() -> None:
+    async def main() -> None:
+        client = make_engine_client()
+        run = client.start([await client.prepare("hi", SamplingParams(max_tokens=10**6))])
+        last = (await anext(run))[-1]
+        run.abort()
+        async for deltas in run:
+            last = deltas[-1]
+        assert last["finish_reason"] == "abort"
+        assert last["output"]["text"].startswith("hihi")
+
+    asyncio.run(main())
+
+
+def test_a_stop_string_is_told_to_the_engine() -> None:
+    link = ScriptedLink()
+    asyncio.run(read(make_engine_client(link=link), ["abc"], SamplingParams(max_tokens=50, stop="ca")))
+    assert link.finished == {0: 4}
+
+
+def test_skip_special_tokens_is_the_readers_choice() -> None:
+    def text(skip: bool) -> str:
+        params = SamplingParams(ignore_eos=True, skip_special_tokens=skip)
+        return join(asyncio.run(read(make_engine_client(says("a")), ["x"], params)))["text"]  # type: ignore[arg-type]
+
+    assert (text(True), text(False)) == ("a", "a</s>")
+
+
+def test_a_failed_request_says_why_and_the_next_one_runs() -> None:
+    def script(request: UserMsg) -> Iterable[object]:
+        return [*tokens("h"), RuntimeError("NaN in row 3")] if request.uid == 0 else [*tokens("ok"), EOS]
+
+    async def main() -> None:
+        client = make_engine_client(script)  # type: ignore[arg-type]
+        failed = (await read(client, ["x"], SamplingParams()))[-1]["output"]
+        assert (failed["finish_reason"], failed["error"], failed["text"]) == ("error", "NaN in row 3", "h")
+        assert join(await read(client, ["x"], SamplingParams()))["text"] == "ok"
+
+    asyncio.run(main())
+
+
+def test_a_dead_engine_is_a_runtime_error_for_readers_and_for_whoever_comes_later() -> None:
+    async def main() -> None:
+        link = ScriptedLink()
+        client = make_engine_client(link=link)
+        deltas = client.run([await client.prepare("hi", SamplingParams(max_tokens=10**6))])
+        await anext(deltas)
+        link.die("the engine died: killed by signal 9")
+        with pytest.raises(RuntimeError, match="signal 9"):
+            _ = [delta async for delta in deltas]
+        with pytest.raises(RuntimeError, match="signal 9"):
+            await read(client, ["x"], SamplingParams())
+        for question in (client.stats, client.flush_cache):
+            with pytest.raises(RuntimeError, match="signal 9"):
+                await question()
+
+    asyncio.run(main())
+
+
+def test_questions_are_answered() -> None:
+    async def main() -> None:
+        link = ScriptedLink(stats=EngineStats(num_running=3))
+        client = make_engine_client(link=link)
+        assert (await client.stats()).num_running == 3
+        await client.flush_cache()
+        assert link.num_flushes == 1
+
+    asyncio.run(main())
+
+
+def test_a_salt_goes_with_its_request_and_a_bad_one_is_refused() -> None:
+    async def main() -> None:
+        link = ScriptedLink()
+        client = make_engine_client(link=link)
+        chat = await client.prepare_chat([{"role": "user", "content": "x"}], None, {}, cache_salt="tenant")
+        prompt = await client.prepare([1, 2], SamplingParams(max_tokens=1), cache_salt="other")
+        assert [prepared.cache_salt for prepared in (chat, prompt)] == ["tenant", "other"]
+        assert [delta async for delta in client.run([prompt])]
+        assert link.requests[0].cache_salt == "other"
+        for salt in ("\ud800", "x" * 1025, 3):
+            with pytest.raises(ValueError, match="cache_salt"):
+                await client.prepare("x", None, cache_salt=salt)  # type: ignore[arg-type]
+
+    asyncio.run(main())
+
+
+def test_a_prompt_that_is_too_long_is_its_own_kind_of_error() -> None:
+    client = make_engine_client()
+    for prompt in ("x" * 600, "x" * 10**6, np.zeros(512, np.int32)):
+        with pytest.raises(ContextLengthError, match="context length is 512"):
+            asyncio.run(client.prepare(prompt, None))
+
+
+def test_many_readers_of_many_loops_share_one_client() -> None:
+    client = make_engine_client()
+
+    async def main() -> list[str]:
+        runs = [read(client, [f"{i:02}"], SamplingParams(max_tokens=40)) for i in range(50)]
+        return [join(deltas)["text"] for deltas in await asyncio.gather(*runs)]
+
+    for _ in range(2):
+        assert asyncio.run(main()) == [f"{i:02}" * 20 for i in range(50)]
