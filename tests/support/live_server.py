@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 START_S = 120.0
+ENVIRON = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[1])}
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,7 @@ def live_server(*flags: str, log: Path | None = None, command: tuple[str, ...] =
     path = log or Path(f"/tmp/minisgl-server-{port}.log")
     words = [*(command or (sys.executable, "-m", "minisgl", "serve")), *flags, "--port", str(port)]
     with path.open("wb") as sink:
-        process = subprocess.Popen(
-            words, stdout=sink, stderr=subprocess.STDOUT, env=os.environ | {"OMP_NUM_THREADS": "1"}
-        )
+        process = subprocess.Popen(words, stdout=sink, stderr=subprocess.STDOUT, env=os.environ | ENVIRON)
         server = LiveServer(port, process, path)
         try:
             _wait_until_healthy(server)
