@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from minisgl.kvcache.base import BaseCacheHandle, BasePrefixCache, InsertResult, MatchResult, SizeInfo
+from minisgl.kvcache.base import (
+    PUBLIC,
+    BaseCacheHandle,
+    BasePrefixCache,
+    InsertResult,
+    MatchResult,
+    Namespace,
+    SizeInfo,
+)
 from minisgl.kvcache.naive_cache import NaivePrefixCache
 from minisgl.kvcache.pool import MHAKVCache
 from minisgl.kvcache.radix_cache import RadixPrefixCache
@@ -22,12 +30,14 @@ def create_prefix_cache(device: torch.device, type: str, page_size: int | None =
 
 __all__ = [
     "PREFIX_CACHES",
+    "PUBLIC",
     "BaseCacheHandle",
     "BasePrefixCache",
     "InsertResult",
     "MHAKVCache",
     "MatchResult",
     "NaivePrefixCache",
+    "Namespace",
     "RadixPrefixCache",
     "SizeInfo",
     "create_prefix_cache",

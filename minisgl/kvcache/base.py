@@ -20,6 +20,19 @@ Int32Array = npt.NDArray[np.int32]
 Ids = torch.Tensor | Int32Array
 
 
+class Namespace(NamedTuple):
+    """Who shares cached prefixes: those whose namespaces are equal part by part. Parts are never joined to one text.
+
+    cache_salt: the client's. adapter: the name of what changes the weights, so that the same tokens have other KV.
+    """
+
+    cache_salt: str = ""
+    adapter: str = ""
+
+
+PUBLIC = Namespace()
+
+
 class BaseCacheHandle(ABC):
     """A prefix that was found or inserted. Its slots stay valid only while it is locked.
 
@@ -93,15 +106,15 @@ class BasePrefixCache(ABC):
             raise ValueError(f"page_size={self.page_size} must be at least 1")
 
     @abstractmethod
-    def match_prefix(self, input_ids: Ids) -> MatchResult:
-        """Longest cached prefix of `input_ids`, in whole pages."""
+    def match_prefix(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> MatchResult:
+        """Longest prefix of `input_ids` that is cached in `namespace`, in whole pages."""
 
     @abstractmethod
-    def insert_pages(self, input_ids: Ids, pages: Int32Array) -> InsertResult:
+    def insert_pages(self, input_ids: Ids, pages: Int32Array, namespace: Namespace = PUBLIC) -> InsertResult:
         """Remember that `pages` [len(input_ids) // page_size] hold the KV of `input_ids`; a partial page is ignored."""
 
     @abstractmethod
-    def insert_prefix(self, input_ids: Ids, indices: Ids) -> InsertResult:
+    def insert_prefix(self, input_ids: Ids, indices: Ids, namespace: Namespace = PUBLIC) -> InsertResult:
         """`insert_pages` with one slot a token instead of one number a page."""
 
     @abstractmethod
@@ -118,6 +131,17 @@ class BasePrefixCache(ABC):
     @abstractmethod
     def evict(self, size: int) -> torch.Tensor:
         """`evict_pages` in tokens: at least `size` of them; their slots [freed] int32."""
+
+    @abstractmethod
+    def flush(self) -> Int32Array:
+        """Match nothing any more that was inserted until now; the numbers of the pages freed: those nobody has locked.
+
+        What is locked stays readable by its handles; its pages come out of `reclaim` when the last lock is given up.
+        """
+
+    @abstractmethod
+    def reclaim(self) -> Int32Array:
+        """Pages freed since the last call because the last lock on something flushed was given up."""
 
     @property
     @abstractmethod

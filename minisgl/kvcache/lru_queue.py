@@ -45,6 +45,8 @@ class LRUQueue:
         raise AssertionError("no unlocked leaf is queued for eviction")
 
     def clear(self) -> None:
+        for node in self._nodes.values():
+            node.queued = False
         self._times.clear()
         self._nodes.clear()
 

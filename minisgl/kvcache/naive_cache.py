@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from minisgl.kvcache.base import (
+    PUBLIC,
     BaseCacheHandle,
     BasePrefixCache,
     CachedRun,
@@ -16,6 +17,7 @@ from minisgl.kvcache.base import (
     InsertResult,
     Int32Array,
     MatchResult,
+    Namespace,
     SizeInfo,
 )
 
@@ -40,13 +42,13 @@ class NaivePrefixCache(BasePrefixCache):
 
     shares: ClassVar[bool] = False
 
-    def match_prefix(self, input_ids: Ids) -> MatchResult:
+    def match_prefix(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> MatchResult:
         return MatchResult(NaiveCacheHandle())
 
-    def insert_pages(self, input_ids: Ids, pages: Int32Array) -> InsertResult:
+    def insert_pages(self, input_ids: Ids, pages: Int32Array, namespace: Namespace = PUBLIC) -> InsertResult:
         return InsertResult(0, NaiveCacheHandle())
 
-    def insert_prefix(self, input_ids: Ids, indices: Ids) -> InsertResult:
+    def insert_prefix(self, input_ids: Ids, indices: Ids, namespace: Namespace = PUBLIC) -> InsertResult:
         return InsertResult(0, NaiveCacheHandle())
 
     def lock_handle(self, handle: BaseCacheHandle, unlock: bool = False) -> None:
@@ -59,6 +61,12 @@ class NaivePrefixCache(BasePrefixCache):
     def evict(self, size: int) -> torch.Tensor:
         assert size == 0, f"cannot evict {size} tokens: a naive cache holds none"
         return torch.empty(0, dtype=torch.int32)
+
+    def flush(self) -> Int32Array:
+        return np.empty(0, np.int32)
+
+    def reclaim(self) -> Int32Array:
+        return np.empty(0, np.int32)
 
     @property
     def size_info(self) -> SizeInfo:

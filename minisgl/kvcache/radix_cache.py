@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from minisgl.kvcache.base import (
+    PUBLIC,
     BaseCacheHandle,
     BasePrefixCache,
     CachedRun,
@@ -20,10 +21,12 @@ from minisgl.kvcache.base import (
     InsertResult,
     Int32Array,
     MatchResult,
+    Namespace,
     SizeInfo,
 )
 from minisgl.kvcache.lru_queue import LRUQueue
 from minisgl.kvcache.radix_check import check_nodes, check_pages_held_once
+from minisgl.kvcache.radix_forest import RadixForest, RadixRoot
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
 from minisgl.kvcache.slots import pages_to_slots, slots_to_pages, to_int32
 from minisgl.utils.math import align_down, div_ceil
@@ -54,7 +57,7 @@ class RadixCacheHandle(BaseCacheHandle):
 
 
 class RadixPrefixCache(BasePrefixCache):
-    """A radix tree of cached prefixes, evicted leaf by leaf in LRU order.
+    """A radix tree of cached prefixes for each namespace, evicted leaf by leaf in LRU order, whosever they are.
 
     The clock counts calls of match and insert, so a trace replays to the same evictions everywhere.
     """
@@ -68,29 +71,37 @@ class RadixPrefixCache(BasePrefixCache):
         self._evictable_size = 0
         self._protected_size = 0
         self._queue = LRUQueue()
-        self.root_node = RadixNode(b"", _NO_PAGES, last_access=0, ref_count=1)
+        self._forest = RadixForest()
+        self._reclaimable: list[Int32Array] = []  # pages of flushed nodes whose last reader has left
+
+    @property
+    def root_node(self) -> RadixNode:
+        """The root of the public namespace."""
+        return self._forest.public
 
     @property
     def size_info(self) -> SizeInfo:
         return SizeInfo(self._evictable_size, self._protected_size)
 
-    def match_prefix(self, input_ids: Ids) -> MatchResult:
-        """Longest cached prefix of `input_ids`, in whole pages.
+    def match_prefix(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> MatchResult:
+        """Longest prefix of `input_ids` that is cached in `namespace`, in whole pages.
 
         input_ids: [T] int32 on the host. The handle's cached_len is in tokens, a multiple of page_size, maybe 0.
         Refreshes the nodes on the way and splits the one in which the match ends, so that a lock pins exactly what
         was hit; sizes do not change. The slots stay valid only while the handle is locked.
         """
-        node, num_bytes = self._walk(self._whole_pages(input_ids))
+        root = self._forest.find(namespace) or self._forest.public
+        tokens = self._whole_pages(input_ids) if root.namespace == namespace else memoryview(b"")
+        node, num_bytes = self._walk(root, tokens)
         return MatchResult(RadixCacheHandle(num_bytes // TOKEN_BYTES, node))
 
-    def insert_prefix(self, input_ids: Ids, indices: Ids) -> InsertResult:
+    def insert_prefix(self, input_ids: Ids, indices: Ids, namespace: Namespace = PUBLIC) -> InsertResult:
         """`insert_pages` with `indices` [T] int32, the slot of each token; ValueError if they do not form pages."""
         if len(indices) != len(input_ids):
             raise ValueError(f"{len(indices)} slots were given for {len(input_ids)} tokens")
-        return self.insert_pages(input_ids, slots_to_pages(to_int32(indices), self.page_size))
+        return self.insert_pages(input_ids, slots_to_pages(to_int32(indices), self.page_size), namespace)
 
-    def insert_pages(self, input_ids: Ids, pages: Int32Array) -> InsertResult:
+    def insert_pages(self, input_ids: Ids, pages: Int32Array, namespace: Namespace = PUBLIC) -> InsertResult:
         """Remember that `pages` hold the KV of `input_ids`; what is cached already keeps its own pages.
 
         input_ids: [T] int32; a partial page at the end is ignored. pages: [T // page_size] int32. Both are copied.
@@ -98,7 +109,8 @@ class RadixPrefixCache(BasePrefixCache):
         """
         tokens = self._whole_pages(input_ids)
         assert len(tokens) == len(pages) * self._page_bytes, f"{len(input_ids)} tokens do not fill {len(pages)} pages"
-        node, num_bytes = self._walk(tokens)
+        root = self._forest.plant(namespace) if tokens else self._forest.public
+        node, num_bytes = self._walk(root, tokens)
         if num_bytes < len(tokens):
             node = self._add_leaf(node, tokens[num_bytes:].tobytes(), pages[num_bytes // self._page_bytes :])
         return InsertResult(num_bytes // TOKEN_BYTES, RadixCacheHandle(len(tokens) // TOKEN_BYTES, node))
@@ -125,18 +137,40 @@ class RadixPrefixCache(BasePrefixCache):
             leaf = self._queue.pop()
             freed.append(leaf.pages)
             num_freed += len(leaf.pages)
-            self._queue.push(leaf.detach())
+            parent = leaf.detach()
+            self._queue.push(parent)
+            self._forest.prune(parent)
         self._evictable_size -= num_freed * self.page_size
         return np.concatenate(freed)
 
     def evict(self, size: int) -> torch.Tensor:
         return torch.from_numpy(pages_to_slots(self.evict_pages(div_ceil(size, self.page_size)), self.page_size))
 
+    def flush(self) -> Int32Array:
+        """Begin an epoch in which nothing is cached. What is locked stays until its last lock is given up.
+
+        Looks at every node once. Returns the numbers of the pages that nobody has locked.
+        """
+        self._queue.clear()
+        freed = [_NO_PAGES]
+        for node in list(self._forest.nodes()):
+            if node.ref_count == 0:
+                freed.append(node.pages)
+                node.detach()
+        self._evictable_size = 0
+        self._forest.flush()
+        return np.concatenate(freed)
+
+    def reclaim(self) -> Int32Array:
+        pages = np.concatenate([_NO_PAGES, *self._reclaimable])
+        self._reclaimable.clear()
+        return pages
+
     def cached_pages(self) -> Int32Array:
-        return np.concatenate([_NO_PAGES, *(node.pages for node in self._nodes())])
+        return np.concatenate([_NO_PAGES, *(node.pages for node in self._forest.nodes()), *self._reclaimable])
 
     def runs(self, head_len: int) -> Iterator[CachedRun]:
-        stack = [(0, node) for node in reversed(self.root_node.children.values())]
+        stack = [(0, node) for root in reversed(self._forest.roots()) for node in reversed(root.children.values())]
         while stack:
             depth, node = stack.pop()
             head = np.frombuffer(node.token_bytes[: head_len * TOKEN_BYTES], np.int32)
@@ -145,14 +179,12 @@ class RadixPrefixCache(BasePrefixCache):
 
     def reset(self) -> None:
         assert self._protected_size == 0, f"cannot reset the cache: {self._protected_size} tokens are locked"
-        self._evictable_size = 0
-        self._queue.clear()
-        for child in list(self.root_node.children.values()):
-            child.detach()
+        self.flush()
 
     def check_integrity(self) -> None:
-        nodes = list(self._nodes())
-        check_nodes(self.root_node, nodes, self.page_size, self._clock)
+        nodes = list(self._forest.nodes())
+        self._forest.check_integrity()
+        check_nodes(self._forest.roots(), nodes, self.page_size, self._clock)
         check_pages_held_once(nodes)
         self._queue.check_integrity(nodes)
         evictable = sum(node.length for node in nodes if node.ref_count == 0)
@@ -165,14 +197,14 @@ class RadixPrefixCache(BasePrefixCache):
         num_bytes = len(ids) // self.page_size * self._page_bytes
         return ids.data.cast("B")[:num_bytes] if num_bytes else memoryview(b"")
 
-    def _walk(self, tokens: memoryview) -> tuple[RadixNode, int]:
+    def _walk(self, root: RadixNode, tokens: memoryview) -> tuple[RadixNode, int]:
         """Visit the nodes that `tokens` (bytes of whole pages) lead to: the last one, and the bytes matched up to it.
 
         A node that matches in part is split. Its front half has the other half as its only child, which does not match,
         so the loop ends there.
         """
         self._clock += 1
-        node, end, page_bytes = self.root_node, 0, self._page_bytes
+        node, end, page_bytes = root, 0, self._page_bytes
         while (child := node.children.get(tokens[end : end + page_bytes].tobytes())) is not None:
             num_bytes = len(child.token_bytes)
             piece = tokens[end : end + num_bytes]
@@ -198,7 +230,7 @@ class RadixPrefixCache(BasePrefixCache):
                 num_bytes += len(node.token_bytes)
             node.ref_count += 1
             node = node.parent
-        assert node is self.root_node, f"{node}, or a node below it, was evicted before it was locked"
+        assert isinstance(node, RadixRoot), f"{node}, or a node below it, was evicted before it was locked"
         self._move_to_protected(num_bytes // TOKEN_BYTES)
 
     def _unlock(self, node: RadixNode) -> None:
@@ -210,16 +242,20 @@ class RadixPrefixCache(BasePrefixCache):
                 num_bytes += len(node.token_bytes)
             node = node.parent
         self._move_to_protected(-num_bytes // TOKEN_BYTES)
-        self._queue.push(first)
+        assert isinstance(node, RadixRoot), f"{first}, or a node above it, was evicted while it was locked"
+        if node.epoch == self._forest.epoch:
+            self._queue.push(first)
+        else:
+            self._bury(first)
+
+    def _bury(self, node: RadixNode) -> None:
+        """A flushed node goes with its last reader, and those above it that are left without one go too."""
+        while node.ref_count == 0:
+            self._reclaimable.append(node.pages)
+            self._evictable_size -= node.length
+            node = node.detach()
+        self._forest.prune(node)
 
     def _move_to_protected(self, num_tokens: int) -> None:
         self._evictable_size -= num_tokens
         self._protected_size += num_tokens
-
-    def _nodes(self) -> Iterator[RadixNode]:
-        """Every node but the root, parents before children."""
-        stack = list(self.root_node.children.values())
-        while stack:
-            node = stack.pop()
-            yield node
-            stack.extend(node.children.values())

@@ -9,9 +9,10 @@ import numpy as np
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
 
 
-def check_nodes(root: RadixNode, nodes: Sequence[RadixNode], page_size: int, clock: int) -> None:
-    """Check every node by itself and against its children. nodes: all but `root`."""
-    _check_children(root, page_size)
+def check_nodes(roots: Sequence[RadixNode], nodes: Sequence[RadixNode], page_size: int, clock: int) -> None:
+    """Check every node by itself and against its children. nodes: all but `roots`."""
+    for root in roots:
+        _check_children(root, page_size)
     for node in nodes:
         _check_run(node, page_size)
         _check_children(node, page_size)

@@ -31,6 +31,11 @@ class Admission:
     def find(self, uid: int) -> Request | None:
         return self._waiting.get(uid)
 
+    def forget_leaders(self) -> None:
+        """After a flush nobody waits for what was being computed: it will not be stored."""
+        for request in self._waiting.values():
+            request.leader = None
+
     def remove(self, uid: int) -> bool:
         """Whether it was waiting."""
         return self._waiting.pop(uid, None) is not None
@@ -46,7 +51,8 @@ class Admission:
                 continue
             if request.blocked_epoch == self._manager.epoch:
                 return
-            handle = self._manager.match(request.ids(request.prompt_len if request.reuses_prefix else 1))
+            prompt = request.ids(request.prompt_len if request.reuses_prefix else 1)
+            handle = self._manager.match(prompt, request.namespace)
             if self._finds_leader(request, running, handle.cached_len):
                 continue
             if not self._start(request, handle):
@@ -54,7 +60,7 @@ class Admission:
             yield request
 
     def _start(self, request: Request, handle: BaseCacheHandle) -> bool:
-        allocation = self._manager.admit(handle, request.max_kv_len)
+        allocation = self._manager.admit(handle, request.max_kv_len, request.namespace)
         if allocation is None:
             request.blocked_epoch = self._manager.epoch
             return False
@@ -64,8 +70,15 @@ class Admission:
 
     def _finds_leader(self, request: Request, running: Iterable[Request], matched_len: int) -> bool:
         """Whether a running request is computing more of this one's prefix than the cache has; then wait for it."""
-        if not self._manager.prefix_cache.shares or not request.reuses_prefix:
+        if not request.reuses_prefix:
             return False
-        prefilling = [r for r in running if r.is_running and r.committed_len < r.prompt_len]
+        prefilling = [r for r in running if self._may_lead(r, request)]
         request.leader, request.leader_len = find_leader(request, prefilling, matched_len, self._manager.page_size)
         return request.leader is not None
+
+    def _may_lead(self, running: Request, request: Request) -> bool:
+        """Whether it is still computing its prompt, and will store it where `request` can find it."""
+        if not running.is_running or running.committed_len >= running.prompt_len:
+            return False
+        assert running.allocation is not None
+        return running.namespace == request.namespace and self._manager.shares(running.allocation)

@@ -18,7 +18,7 @@ import torch
 from minisgl.core import PageTableUpdate
 from minisgl.core.batch import Int32Array
 from minisgl.kvcache import create_prefix_cache
-from minisgl.kvcache.base import BaseCacheHandle
+from minisgl.kvcache.base import PUBLIC, BaseCacheHandle, Namespace
 from minisgl.scheduler.page_allocator import PageAllocator
 from minisgl.scheduler.page_table import PageTable
 from minisgl.utils.math import div_ceil
@@ -30,6 +30,8 @@ class Allocation:
 
     0 ........ handle.cached_len ........ num_pages ........ max_pages   (in pages)
     |  in the tree, locked  |  private  |  reserved, not taken yet  |
+
+    num_flushes: the manager's when it was made.
     """
 
     table_idx: int
@@ -37,6 +39,8 @@ class Allocation:
     num_pages: int
     max_pages: int
     hit_len: int
+    namespace: Namespace
+    num_flushes: int
 
 
 class CacheManager:
@@ -49,6 +53,7 @@ class CacheManager:
         self.page_table = PageTable(max_running_req, div_ceil(max_seq_len, page_size))
         self.epoch = 0  # grows whenever pages may have become available: a blocked request tries again only then
         self.num_evicted_pages = 0
+        self.num_flushes = 0
         self._free = PageAllocator(num_pages)
         self._reserved = 0  # pages promised to admitted requests and not taken yet
         self._retired: list[tuple[int, Int32Array]] = []  # (step, pages that launched batches up to it still read)
@@ -67,21 +72,25 @@ class CacheManager:
     def num_free_rows(self) -> int:
         return self.page_table.num_free_rows
 
-    def match(self, input_ids: Int32Array) -> BaseCacheHandle:
+    def match(self, input_ids: Int32Array, namespace: Namespace = PUBLIC) -> BaseCacheHandle:
         """The cached prefix that a request with this prompt would start from: at most all tokens but the last."""
-        return self.prefix_cache.match_prefix(input_ids[:-1]).cuda_handle
+        return self.prefix_cache.match_prefix(input_ids[:-1], namespace).cuda_handle
 
-    def admit(self, handle: BaseCacheHandle, max_len: int) -> Allocation | None:
-        """Start a request on the matched prefix, with room for KV of `max_len` tokens; None if there is none now."""
+    def admit(self, handle: BaseCacheHandle, max_len: int, namespace: Namespace = PUBLIC) -> Allocation | None:
+        """Start a request on the matched prefix, with room for KV of `max_len` tokens; None if there is none now.
+
+        namespace: in which the prefix was matched, and what the request computes is stored.
+        """
         matched, max_pages = handle.cached_len // self.page_size, div_ceil(max_len, self.page_size)
         if self.num_free_rows == 0 or max_pages - matched > self.available_pages:
             return None
         self.prefix_cache.lock_handle(handle)
         if max_pages - matched > self.available_pages:  # the lock took the prefix itself out of the evictable pages
-            self.prefix_cache.lock_handle(handle, unlock=True)
+            self._unlock(handle)
             return None
         self._reserved += max_pages - matched
-        allocation = Allocation(self.page_table.take_row(), handle, matched, max_pages, handle.cached_len)
+        row, hit_len = self.page_table.take_row(), handle.cached_len
+        allocation = Allocation(row, handle, matched, max_pages, hit_len, namespace, self.num_flushes)
         if matched:
             self.page_table.write(allocation.table_idx, 0, handle.get_matched_pages())
         self._live[allocation.table_idx] = allocation
@@ -102,15 +111,18 @@ class CacheManager:
 
         Pages that the cache had already, from another request, replace the request's own in its row. Its own go
         back once the batches launched up to `last_step`, which were planned with the old row, are committed. Until
-        then both are held; if there is no room for that, nothing is stored now.
+        then both are held; if there is no room for that, nothing is stored now. Nor is anything stored by a request
+        from before a flush: it began with what must not be matched again.
         """
         old, size = allocation.handle, self.page_size
-        if len(ids) // size <= old.cached_len // size or (last_step >= 0 and not self._can_hold_both(old, ids)):
+        if not self.shares(allocation):
+            return
+        if len(ids) // size <= old.cached_len // size or (last_step >= 0 and not self._can_hold_both(allocation, ids)):
             return
         pages = self.page_table.row(allocation.table_idx)[: len(ids) // size]
-        cached_len, handle = self.prefix_cache.insert_pages(ids, pages)
+        cached_len, handle = self.prefix_cache.insert_pages(ids, pages, allocation.namespace)
         self.prefix_cache.lock_handle(handle)
-        self.prefix_cache.lock_handle(old, unlock=True)
+        self._unlock(old)
         allocation.handle = handle
         self._replace_duplicates(allocation, old.cached_len // size, cached_len // size, last_step)
         self.epoch += 1
@@ -120,10 +132,20 @@ class CacheManager:
         self.store(allocation, ids)
         row = self.page_table.row(allocation.table_idx)
         self._free.free(row[allocation.handle.cached_len // self.page_size : allocation.num_pages])
-        self.prefix_cache.lock_handle(allocation.handle, unlock=True)
+        self._unlock(allocation.handle)
         self._reserved -= allocation.max_pages - allocation.num_pages
         del self._live[allocation.table_idx]
         self.page_table.give_row(allocation.table_idx)
+        self.epoch += 1
+
+    def shares(self, allocation: Allocation) -> bool:
+        """Whether others can match what this request stores: not once a flush has come after its start."""
+        return self.prefix_cache.shares and allocation.num_flushes == self.num_flushes
+
+    def flush(self) -> None:
+        """Nothing that was computed until now is matched again. Running requests keep what they hold until they end."""
+        self._free.free(self.prefix_cache.flush())
+        self.num_flushes += 1
         self.epoch += 1
 
     def committed(self, step: int) -> None:
@@ -152,9 +174,14 @@ class CacheManager:
             self._free.free(evicted)
         return self._free.allocate(count)
 
-    def _can_hold_both(self, old: BaseCacheHandle, ids: Int32Array) -> bool:
+    def _unlock(self, handle: BaseCacheHandle) -> None:
+        self.prefix_cache.lock_handle(handle, unlock=True)
+        self._free.free(self.prefix_cache.reclaim())
+
+    def _can_hold_both(self, allocation: Allocation, ids: Int32Array) -> bool:
         """Whether locking the cache's duplicates of private pages leaves enough for what was promised to others."""
-        duplicates = self.prefix_cache.match_prefix(ids).cuda_handle.cached_len - old.cached_len
+        found = self.prefix_cache.match_prefix(ids, allocation.namespace).cuda_handle
+        duplicates = found.cached_len - allocation.handle.cached_len
         return duplicates // self.page_size <= self.available_pages
 
     def _replace_duplicates(self, allocation: Allocation, begin: int, end: int, last_step: int) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from minisgl.core import Req, SamplingParams, TokenLogprobs
 from minisgl.core.batch import Int32Array
+from minisgl.kvcache.base import PUBLIC, Namespace
 from minisgl.message import FinishReason, TokenReply
 from minisgl.scheduler.cache_manager import Allocation
 
@@ -35,7 +36,7 @@ class Request:
 
     __slots__ = (
         "_ids", "admitted_at", "allocation", "arrived_at", "blocked_epoch", "committed_len", "device_len",
-        "end_token_ids", "leader", "leader_len", "max_device_len", "num_ids", "num_inflight", "prompt_len",
+        "end_token_ids", "leader", "leader_len", "max_device_len", "namespace", "num_ids", "num_inflight", "prompt_len",
         "prompt_logprobs", "replied", "row", "sampling_params", "seed", "state", "storable", "uid",
     )  # fmt: skip
 
@@ -47,6 +48,7 @@ class Request:
         seed: int,
         end_token_ids: frozenset[int],
         max_device_len: int,
+        namespace: Namespace = PUBLIC,
     ) -> None:
         self.uid = uid
         self.sampling_params = sampling_params
@@ -54,6 +56,7 @@ class Request:
         self.end_token_ids = end_token_ids
         self.prompt_len = self.num_ids = len(prompt)
         self.max_device_len = max_device_len
+        self.namespace = namespace
         self._ids = prompt
         self.state = RequestState.WAITING
         self.device_len = self.committed_len = 0

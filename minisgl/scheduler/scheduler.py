@@ -14,11 +14,14 @@ from collections.abc import Iterable
 
 from minisgl.core import Batch, BatchResult, Limits, Req
 from minisgl.env import ENV
+from minisgl.kvcache import Namespace
 from minisgl.message import (
     AbortMsg,
     EngineStats,
     FinishMsg,
     FinishReason,
+    FlushMsg,
+    Question,
     Reply,
     RequestMsg,
     StatsMsg,
@@ -75,7 +78,7 @@ class Scheduler:
                 self._end(msg.uid, RequestState.ABORTED, "abort")
             elif isinstance(msg, FinishMsg):
                 self._finish_at(msg)
-            elif isinstance(msg, StatsMsg):
+            elif isinstance(msg, StatsMsg | FlushMsg):
                 self._answer(msg)
 
     def abort_all(self) -> None:
@@ -213,6 +216,7 @@ class Scheduler:
             seed=msg.seed,
             end_token_ids=model_ends | frozenset(params.stop_token_ids),
             max_device_len=self.limits.max_device_len(len(msg.input_ids), params),
+            namespace=Namespace(msg.cache_salt),
         )
         self._admission.add(request)
 
@@ -232,8 +236,11 @@ class Scheduler:
         if not request.is_over:
             self._close(request, RequestState.FINISHED, None)
 
-    def _answer(self, question: StatsMsg) -> None:
-        if question.recount:
+    def _answer(self, question: Question) -> None:
+        if isinstance(question, FlushMsg):
+            self.cache_manager.flush()
+            self._admission.forget_leaders()
+        elif question.recount:
             self.cache_manager.check_integrity()
         self._replies.append(StatsReply(question.uid, self.stats()))
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from minisgl.kvcache.radix_cache import RadixPrefixCache
+from minisgl.kvcache import Namespace, RadixPrefixCache
 
 
 @pytest.fixture
@@ -89,10 +89,21 @@ def test_a_child_visited_after_its_parent(cache, inner):
 
 def test_an_unlocked_leaf_that_is_not_queued(cache, leaf):
     cache._queue.clear()
-    assert_names(cache, "queued=True, its entry says otherwise")
-    for node in cache._nodes():
-        node.queued = False
     assert_names(cache, "an unlocked leaf that is not queued for eviction")
+    leaf.queued = True
+    assert_names(cache, "queued=True, its entry says otherwise")
+
+
+def test_an_empty_namespace_that_was_kept(cache):
+    cache._forest.plant(Namespace("a"))
+    assert_names(cache, "the empty namespace .*'a'.* was kept")
+
+
+def test_a_flushed_node_that_nobody_reads(cache, inner):
+    cache.lock_handle(cache.match_prefix(inner._key).cuda_handle)
+    cache.flush()
+    inner.ref_count = 0
+    assert_names(cache, "flushed, locked by nobody and still there")
 
 
 def test_a_leaf_that_is_queued_twice(cache, leaf):

@@ -9,7 +9,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from minisgl.kvcache.radix_cache import RadixPrefixCache
+from minisgl.kvcache import PUBLIC, Namespace, RadixPrefixCache
+
+NAMESPACES = [PUBLIC, Namespace(cache_salt="a"), Namespace(adapter="a")]
 
 
 @dataclass
@@ -70,19 +72,29 @@ class ModelCache:
             freed += run[::-1]
         return freed
 
+    def bury(self, first_token):
+        """Forget what nobody reads of epochs before the one whose tokens begin with this; its pages."""
+        dead = [p for p, entry in self.entries.items() if p[0] < first_token and entry.locks == 0]
+        return [self.entries.pop(prefix).page for prefix in dead]
+
     def num_pages(self, locked):
         return sum((entry.locks > 0) == locked for entry in self.entries.values())
 
 
+def tagged(tokens, namespace, epoch):
+    """The tokens as the model knows them: namespaces and epochs are alphabets of their own."""
+    return tuple(token + 10 * NAMESPACES.index(namespace) + 100 * epoch for token in tokens)
+
+
 def contents(cache):
     """{prefix: (page, locks, time)} of a radix cache, read off its nodes."""
-    found, stack = {}, [((), child) for child in cache.root_node.children.values()]
+    found, stack = {}, [((), child, root) for root in cache._forest.roots() for child in root.children.values()]
     while stack:
-        above, node = stack.pop()
-        tokens = above + tuple(node._key.tolist())
+        above, node, root = stack.pop()
+        tokens = above + tagged(node._key.tolist(), root.namespace, root.epoch)
         for i, page in enumerate(node.pages.tolist()):
             found[tokens[: len(above) + (i + 1) * cache.page_size]] = (page, node.ref_count, node.last_access)
-        stack += [(tokens, child) for child in node.children.values()]
+        stack += [(tokens, child, root) for child in node.children.values()]
     return found
 
 
@@ -94,19 +106,20 @@ class Both:
         self.model = ModelCache(page_size)
         self.locked = []
         self.num_pages_made = 0
+        self.epoch = 0
 
-    def match(self, tokens, lock):
-        handle = self.cache.match_prefix(np.array(tokens, np.int32)).cuda_handle
-        hit = self.model.match(tokens)
+    def match(self, tokens, lock, namespace=PUBLIC):
+        handle = self.cache.match_prefix(np.array(tokens, np.int32), namespace).cuda_handle
+        hit = self.model.match(tagged(tokens, namespace, self.epoch))
         assert handle.cached_len == len(hit)
         if lock:
             self.lock(handle, hit)
 
-    def insert(self, tokens, lock):
-        whole = tokens[: len(tokens) // self.model.page_size * self.model.page_size]
+    def insert(self, tokens, lock, namespace=PUBLIC):
+        whole = tagged(tokens, namespace, self.epoch)[: len(tokens) // self.model.page_size * self.model.page_size]
         pages = np.arange(self.num_pages_made, self.num_pages_made + len(whole) // self.model.page_size, dtype=np.int32)
         self.num_pages_made += len(pages)
-        cached_len, handle = self.cache.insert_pages(np.array(tokens, np.int32), pages)
+        cached_len, handle = self.cache.insert_pages(np.array(tokens, np.int32), pages, namespace)
         assert cached_len == len(self.model.insert(whole, pages.tolist()))
         assert handle.cached_len == len(whole)
         if lock:
@@ -123,6 +136,11 @@ class Both:
         assert handle.get_matched_pages().tolist() == pages
         self.cache.lock_handle(handle, unlock=True)
         self.model.lock(prefix, -1)
+        assert sorted(self.cache.reclaim()) == sorted(self.model.bury(100 * self.epoch))
+
+    def flush(self):
+        self.epoch += 1
+        assert sorted(self.cache.flush()) == sorted(self.model.bury(100 * self.epoch))
 
     def evict(self, num_pages):
         num_pages = min(num_pages, self.model.num_pages(locked=False))
@@ -148,11 +166,13 @@ def run_random_operations(seed, page_size, num_operations):
     rng = np.random.default_rng(seed)
     both, recent = Both(page_size), [()] * 8
     for i in range(num_operations):
-        choice = rng.random()
+        choice, namespace = rng.random(), NAMESPACES[rng.choice(3, p=[0.7, 0.2, 0.1])]
         if choice < 0.35:
-            both.insert(random_tokens(rng, recent, page_size), lock=choice < 0.15)
+            both.insert(random_tokens(rng, recent, page_size), choice < 0.15, namespace)
         elif choice < 0.6:
-            both.match(random_tokens(rng, recent, page_size), lock=choice < 0.45)
+            both.match(random_tokens(rng, recent, page_size), choice < 0.45, namespace)
+        elif choice < 0.605:
+            both.flush()
         elif choice < 0.85 and both.locked:
             both.unlock(int(rng.integers(len(both.locked))))
         elif len(both.model.entries) > 24:
@@ -185,13 +205,17 @@ class RadixMachine(RuleBasedStateMachine):
     def start(self, page_size):
         self.both = Both(page_size)
 
-    @rule(tokens=TOKENS, lock=st.booleans())
-    def match(self, tokens, lock):
-        self.both.match(tokens, lock)
+    @rule(tokens=TOKENS, lock=st.booleans(), namespace=st.sampled_from(NAMESPACES))
+    def match(self, tokens, lock, namespace):
+        self.both.match(tokens, lock, namespace)
 
-    @rule(tokens=TOKENS, lock=st.booleans())
-    def insert(self, tokens, lock):
-        self.both.insert(tokens, lock)
+    @rule(tokens=TOKENS, lock=st.booleans(), namespace=st.sampled_from(NAMESPACES))
+    def insert(self, tokens, lock, namespace):
+        self.both.insert(tokens, lock, namespace)
+
+    @rule()
+    def flush(self):
+        self.both.flush()
 
     @precondition(lambda self: self.both.locked)
     @rule(i=st.integers(0, 9))

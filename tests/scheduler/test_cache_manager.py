@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from minisgl.core.batch import Int32Array
+from minisgl.kvcache import PUBLIC, Namespace
 from minisgl.scheduler import CacheManager
 from minisgl.scheduler.cache_manager import Allocation
 
@@ -149,3 +150,35 @@ def test_integrity_check_names_a_row_that_left_the_tree() -> None:
     manager.page_table.row(allocation.table_idx)[1] = 7
     with pytest.raises(AssertionError, match="row 0 holds"):
         manager.check_integrity()
+
+
+def test_after_a_flush_a_running_request_keeps_its_pages_and_leaves_nothing_behind() -> None:
+    manager = CacheManager(16, 1, 4, 16, "radix")
+    first = start(manager, ids(5, 6, 7, 8), 6)
+    manager.store(first, ids(5, 6, 7, 8))
+    second = start(manager, ids(5, 6, 7, 9), 6)
+    assert second.hit_len == 3
+    manager.flush()
+    manager.check_integrity()
+    assert manager.match(ids(5, 6, 7, 8)).cached_len == 0
+    third = start(manager, ids(5, 6, 7, 8), 6)
+    manager.store(third, ids(5, 6, 7, 8))
+    manager.store(second, ids(5, 6, 7, 9))
+    assert manager.match(ids(5, 6, 7, 9, 1)).cached_len == 3
+    assert not set(row(manager, third)) & {*row(manager, first), *row(manager, second)}
+    for allocation, tokens in ((first, ids(5, 6, 7, 8)), (second, ids(5, 6, 7, 9))):
+        manager.release(allocation, tokens)
+        manager.check_integrity()
+    assert manager.num_free_pages == 16 - 4
+
+
+def test_one_salt_never_finds_what_another_one_stored() -> None:
+    manager = CacheManager(16, 1, 4, 16, "radix")
+    mine = Namespace("mine")
+    allocation = manager.admit(manager.match(ids(5, 6, 7), mine), 4, mine)
+    assert allocation is not None
+    manager.grow(allocation, 3)
+    manager.release(allocation, ids(5, 6, 7))
+    found = [manager.match(ids(5, 6, 7, 8), space).cached_len for space in (mine, PUBLIC, Namespace("other"))]
+    assert found == [3, 0, 0]
+    manager.check_integrity()

@@ -1,4 +1,4 @@
-"""Random arrivals, shared prefixes, aborts, stops and tiny pools; all pages are recounted after every step."""
+"""Random arrivals, shared prefixes, salts, aborts, stops, flushes, tiny pools; pages are recounted after each step."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Play:
     rng: random.Random
     serving: Serving
     aborted: set[int] = field(default_factory=set)
+    salts: tuple[str, ...] = ("",)
     cut: dict[int, int] = field(default_factory=dict)  # uid -> tokens after which a stop string was "found"
 
     def run(self, num_steps: int) -> None:
@@ -31,6 +32,8 @@ class Play:
                 self.abort()
             if self.rng.random() < 0.2:
                 self.stop()
+            if self.rng.random() < 0.03:
+                self.serving.flush()
             if self.rng.random() < 0.03:
                 self.serving.engine.fail_steps.add(self.serving.scheduler._step)
             self.serving.step()
@@ -45,7 +48,7 @@ class Play:
         if rng.random() < 0.1:
             self.serving.submit(ids, max_tokens=rng.randint(0, 3), prompt_logprobs=0)
         else:
-            self.serving.submit(ids, max_tokens=rng.randint(1, 9))
+            self.serving.submit(ids, max_tokens=rng.randint(1, 9), salt=rng.choice(self.salts))
 
     def abort(self) -> None:
         uid = self.rng.choice(list(self.serving.prompts))
@@ -66,6 +69,7 @@ class Play:
         serving, prompt = self.serving, self.serving.prompts[uid]
         limits, params = serving.scheduler.limits, serving.params[uid]
         got, reply = serving.tokens[uid], serving.finished.get(uid)
+        assert serving.cached_len.get(uid, 0) <= self.longest_prefix_of_its_salt(uid)
         max_tokens = limits.max_device_len(len(prompt), params) - len(prompt)
         wanted = reference(prompt, max_tokens, serving.scheduler.end_token_ids)
         assert got == wanted[: len(got)]
@@ -78,6 +82,19 @@ class Play:
         else:
             ended = bool(got) and got[-1] in serving.scheduler.end_token_ids
             assert (got, reply.finish_reason) == (wanted, "stop" if ended else "length")
+
+    def longest_prefix_of_its_salt(self, uid: int) -> int:
+        serving, prompt = self.serving, self.serving.prompts[uid]
+        texts = [
+            serving.prompts[other] + reference(serving.prompts[other], 9)
+            for other in serving.prompts
+            if other != uid and serving.salts[other] == serving.salts[uid]
+        ]
+        return max((common_len(prompt, text) for text in texts), default=0)
+
+
+def common_len(a: list[int], b: list[int]) -> int:
+    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def play(seed: int, num_steps: int) -> Serving:
@@ -93,7 +110,7 @@ def play(seed: int, num_steps: int) -> Serving:
         overlap=rng.random() < 0.5,
         end_token_ids=END_TOKENS if rng.random() < 0.5 else frozenset(),
     )
-    Play(rng, serving).run(num_steps)
+    Play(rng, serving, salts=rng.choice([("",), ("", "a", "b")])).run(num_steps)
     return serving
 
 

@@ -209,7 +209,7 @@ def test_a_blocked_request_is_not_matched_again_until_something_was_freed() -> N
     serving = Serving(num_pages=32)
     calls = []
     match = serving.manager.match
-    serving.manager.match = lambda ids: calls.append(len(ids)) or match(ids)  # type: ignore[method-assign, func-returns-value]
+    serving.manager.match = lambda ids, space: calls.append(len(ids)) or match(ids, space)  # type: ignore[method-assign, func-returns-value]
     serving.submit(prompt(4), max_tokens=24)
     serving.step()
     serving.submit(prompt(10, seed=1), max_tokens=10)

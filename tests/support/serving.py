@@ -8,7 +8,7 @@ import numpy as np
 from support.kv_oracle import VOCAB, OracleEngine
 
 from minisgl.core import Limits, SamplingParams
-from minisgl.message import AbortMsg, FinishMsg, LocalQueue, RequestMsg, TokenReply, UserMsg
+from minisgl.message import AbortMsg, FinishMsg, FlushMsg, LocalQueue, Reply, RequestMsg, TokenReply, UserMsg
 from minisgl.scheduler import CacheManager, Loop, Scheduler
 from minisgl.utils.math import div_ceil
 
@@ -32,21 +32,23 @@ class Serving:
         limits = Limits(VOCAB, max_seq_len, num_pages * page_size)
         self.scheduler = Scheduler(self.manager, limits, max_extend_tokens, end_token_ids, alternates=not overlap)
         self.inbox: LocalQueue[RequestMsg] = LocalQueue()
-        self.outbox: LocalQueue[TokenReply] = LocalQueue()
+        self.outbox: LocalQueue[Reply] = LocalQueue()
         self.loop = Loop(self.scheduler, self.engine.forward, self.inbox, self.outbox, overlap)
         self.prompts: dict[int, list[int]] = {}
         self.params: dict[int, SamplingParams] = {}
+        self.salts: dict[int, str] = {}
         self.tokens: dict[int, list[int]] = {}
         self.finished: dict[int, TokenReply] = {}
         self.cached_len: dict[int, int] = {}
+        self.queue_s: dict[int, float] = {}
         self.num_steps = 0
 
-    def submit(self, prompt: Sequence[int], max_tokens: int = 4, **params: object) -> int:
+    def submit(self, prompt: Sequence[int], max_tokens: int = 4, salt: str = "", **params: object) -> int:
         uid = len(self.tokens)
         self.tokens[uid] = []
         sampling = SamplingParams(max_tokens=max_tokens, **params)  # type: ignore[arg-type]
-        self.prompts[uid], self.params[uid] = list(prompt), sampling
-        self.inbox.send([UserMsg(uid, np.array(prompt, np.int32), sampling, seed=uid)])
+        self.prompts[uid], self.params[uid], self.salts[uid] = list(prompt), sampling, salt
+        self.inbox.send([UserMsg(uid, np.array(prompt, np.int32), sampling, seed=uid, cache_salt=salt)])
         return uid
 
     def abort(self, uid: int) -> None:
@@ -55,13 +57,17 @@ class Serving:
     def finish(self, uid: int, num_tokens: int) -> None:
         self.inbox.send([FinishMsg(uid, num_tokens)])
 
+    def flush(self) -> None:
+        self.inbox.send([FlushMsg(-1)])
+
     def step(self) -> None:
         self.inbox.send([AbortMsg(-1)])  # an unknown uid is ignored, and keeps an idle loop from waiting
         self.loop.step()
         self.num_steps += 1
         self.manager.check_integrity()
         for reply in self.outbox.receive(timeout=0):
-            self._take(reply)
+            if isinstance(reply, TokenReply):
+                self._take(reply)
 
     def run(self, max_steps: int = 10_000) -> None:
         """Until nothing is left to do; AssertionError when that takes more than `max_steps`."""
@@ -90,5 +96,7 @@ class Serving:
         self.tokens[reply.uid].extend(reply.token_ids)
         if reply.cached_len is not None:
             self.cached_len[reply.uid] = reply.cached_len
+        if reply.queue_s is not None:
+            self.queue_s[reply.uid] = reply.queue_s
         if reply.finish_reason is not None:
             self.finished[reply.uid] = reply
