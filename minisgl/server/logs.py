@@ -7,7 +7,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 
-from minisgl.server import access_log
+from minisgl.server import access_log, reporter
 from minisgl.utils.logging import ROOT
 
 UVICORN = "uvicorn.error"  # its logger for everything but requests
@@ -30,14 +30,15 @@ class JsonFormatter(logging.Formatter):
 
 
 def install_logs(*, as_json: bool, requests: bool) -> None:
-    """After `install_handler`: request lines if they are wanted, warnings of uvicorn too, and JSON if that is."""
+    """After `install_handler`: start and end, request lines if wanted, uvicorn's warnings, all as JSON if wanted."""
     package = logging.getLogger(ROOT)
     if as_json:
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(JsonFormatter())
         package.handlers[:] = [handler]
-    access = access_log.logger
-    access.setLevel(min(logging.INFO, package.getEffectiveLevel()) if requests else logging.WARNING)
+    shown = min(logging.INFO, package.getEffectiveLevel())
+    reporter.logger.setLevel(shown)
+    access_log.logger.setLevel(shown if requests else logging.WARNING)
     uvicorn = logging.getLogger(UVICORN)
     uvicorn.handlers[:] = package.handlers
     uvicorn.setLevel(max(logging.WARNING, package.getEffectiveLevel()))

@@ -1,0 +1,56 @@
+"""`serve`: everything that a server is made of, put together and run to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from uvicorn.loops.auto import auto_loop_factory
+
+from minisgl.llm import LLMConfig
+from minisgl.server.access_log import log_request
+from minisgl.server.app import build_app
+from minisgl.server.config import ServerConfig
+from minisgl.server.gate import Gate
+from minisgl.server.lifecycle import Lifecycle, StartEngine
+from minisgl.server.listener import listen
+from minisgl.server.logs import install_logs
+from minisgl.server.metrics import Metrics
+from minisgl.server.records import Listener, RequestBook
+from minisgl.server.reporter import Reporter
+from minisgl.server.state import ServerState
+from minisgl.server.tracing import start_tracing
+
+
+def serve(config: LLMConfig, server: ServerConfig, start_engine: StartEngine, reporter: Reporter) -> int:
+    """Listen, load, serve until a signal; the exit code. ValueError for what cannot work, before anything is loaded."""
+    install_logs(as_json=server.log_json, requests=server.log_requests)
+    model_name = server.served_model_name or config.engine.model
+    listener = listen(server.host, server.port)
+    with listener, _listeners(server, model_name) as (metrics, listeners):
+        state = ServerState(
+            config=server,
+            model_name=model_name,
+            gate=Gate(config.engine.max_running_req, server.max_queued),
+            metrics=metrics,
+            book=RequestBook(listeners),
+        )
+        lifecycle = Lifecycle(build_app(state), listener, start_engine, reporter)
+        with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
+            return runner.run(lifecycle.run())
+
+
+@contextmanager
+def _listeners(server: ServerConfig, model_name: str) -> Iterator[tuple[Metrics, list[Listener]]]:
+    """Who is told of every request that is over. The last spans are sent on the way out."""
+    metrics = Metrics()
+    listeners: list[Listener] = [metrics.count, log_request]
+    if server.otlp_endpoint is None:
+        yield metrics, listeners
+        return
+    tracing = start_tracing(server.otlp_endpoint, model_name)
+    try:
+        yield metrics, [*listeners, tracing]
+    finally:
+        tracing.close()

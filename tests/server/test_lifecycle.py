@@ -1,0 +1,159 @@
+"""The server as a process of its own, with an engine that answers by a script."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.lifecycle_server import Server, lifecycle_server
+
+FOR_EVER = {"model": "scripted", "prompt": "hi", "max_tokens": 500, "stream": True}
+
+
+@contextmanager
+def loading(tmp_path: Path, load_s: float) -> Iterator[Server]:
+    """A server that listens and loads."""
+    with lifecycle_server(tmp_path / "log", load_s=load_s) as server:
+        wait_until(lambda: status_of_health(server) is not None)
+        yield server
+
+
+@contextmanager
+def serving(tmp_path: Path, drain_timeout: float = 30) -> Iterator[Server]:
+    """One that has loaded."""
+    with lifecycle_server(tmp_path / "log", drain_timeout=drain_timeout) as server:
+        wait_until(server.is_healthy)
+        yield server
+
+
+def status_of_health(server: Server) -> tuple[int, Any] | None:
+    try:
+        return server.get("/health")
+    except (OSError, http.client.HTTPException):
+        return None
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.02)
+
+
+class Stream(threading.Thread):
+    """A completion that is read to its end. events: what came in `data:` lines so far."""
+
+    def __init__(self, server: Server, **changes: Any) -> None:
+        super().__init__(daemon=True)
+        self.events: list[Any] = []
+        self._port, self._body = server.port, json.dumps({**FOR_EVER, **changes})
+        self.start()
+        wait_until(lambda: len(self.events) > 2)
+
+    def run(self) -> None:
+        with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)) as connection:
+            connection.request("POST", "/v1/completions", self._body, {"Content-Type": "application/json"})
+            with connection.getresponse() as response, suppress(http.client.HTTPException, OSError):
+                for line in response:
+                    self._take(line)
+
+    def to_the_end(self) -> Any:
+        """The last event."""
+        self.join(30)
+        assert not self.is_alive(), "the stream never ended"
+        return self.events[-1]
+
+    def _take(self, line: bytes) -> None:
+        name, _, text = line.strip().partition(b": ")
+        if name == b"data":
+            self.events.append("[DONE]" if text == b"[DONE]" else json.loads(text))
+
+
+def test_health_is_503_while_loading_and_200_after(tmp_path: Path) -> None:
+    with loading(tmp_path, 0.5) as server:
+        assert status_of_health(server) == (503, {"status": "loading"})
+        status, body = server.post("/v1/completions", FOR_EVER)
+        assert (status, body["error"]["code"]) == (503, "model_loading")
+        wait_until(server.is_healthy)
+        log = server.log.read_text()
+    assert f"listening on {server.url}, loading scripted" in log
+    assert "KV pool 2,048 tokens" in log
+    assert f"serving scripted on {server.url}" in log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_accepting_lets_open_streams_end_and_exits_with_0(number: int, tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        streams = [Stream(server, max_tokens=50) for _ in range(3)]
+        server.signal(number)
+        wait_until(lambda: status_of_health(server) is None)
+        assert [stream.to_the_end() for stream in streams] == ["[DONE]"] * 3
+        assert server.exit_code() == 0
+    log = server.log.read_text()
+    assert "shutting down: no new requests, 3 open sequences" in log
+    assert "every request was answered" in log
+    assert "Traceback" not in log
+
+
+def test_streams_that_outlast_the_drain_timeout_end_with_an_error_and_exit_is_0(tmp_path: Path) -> None:
+    with serving(tmp_path, drain_timeout=0.2) as server:
+        streams = [Stream(server) for _ in range(3)]
+        server.signal(signal.SIGTERM)
+        assert {tuple(stream.to_the_end()) for stream in streams} == {("error",)}
+        assert server.exit_code() == 0
+    assert "time is up" in server.log.read_text()
+
+
+def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        stream = Stream(server)
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: status_of_health(server) is None)
+        server.signal(signal.SIGTERM)
+        assert server.exit_code() == 128 + signal.SIGTERM
+        assert stream.to_the_end()["choices"], "a stream that was cut has no end"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_loading_ends_at_once(number: int, tmp_path: Path) -> None:
+    with loading(tmp_path, 3600) as server:
+        server.signal(number)
+        assert server.exit_code() == 0
+    assert "Traceback" not in server.log.read_text()
+
+
+def test_what_cannot_be_loaded_ends_the_server_with_its_reason(tmp_path: Path) -> None:
+    with loading(tmp_path, -0.5) as server:
+        assert server.exit_code() != 0
+    assert "no model has the alias 'nonsense'" in server.log.read_text().splitlines()[-1]
+
+
+def test_when_the_engine_dies_streams_and_probes_are_told_and_the_process_fails(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        streams = [Stream(server) for _ in range(20)]
+        server.signal(signal.SIGUSR1)
+        wait_until(lambda: status_of_health(server) == (503, {"status": "dead"}), seconds=2)
+        status, body = server.post("/v1/completions", FOR_EVER)
+        assert (status, body["error"]["code"]) == (503, "engine_dead")
+        assert {tuple(stream.to_the_end()) for stream in streams} == {("error",)}
+        assert server.exit_code() == 1
+    assert "the engine died: signal 9; ending" in server.log.read_text()
+
+
+def test_a_port_in_use_is_named_before_anything_is_loaded(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with lifecycle_server(tmp_path / "log", port=port) as server:
+            assert server.exit_code() not in (0, None)
+    log = server.log.read_text()
+    assert f"port {port} on 127.0.0.1 is in use" in log.splitlines()[-1]
+    assert "loading" not in log

@@ -1,0 +1,111 @@
+"""The whole server on a port, in a process of its own, but the engine answers by a script: one "x" each 10 ms.
+
+SIGUSR1 makes the engine die, as if it had been killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import multiprocessing.forkserver
+import os
+import signal
+import sys
+import unittest.mock
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from support.live_server import LiveServer, free_port
+from support.scripted_link import Item, ScriptedLink, make_engine_client
+
+from minisgl.llm import LLMConfig
+from minisgl.message import UserMsg
+from minisgl.server.config import ServerConfig
+from minisgl.server.reporter import Reporter
+from minisgl.server.serve import serve
+from minisgl.utils.logging import install_handler
+
+FORKS = multiprocessing.get_context("forkserver")  # imports everything once, for all servers
+FORKS.set_forkserver_preload(["support.lifecycle_server"])
+INFO: Any = SimpleNamespace(
+    dtype="float32", device="cpu", max_seq_len=512, pool_len=2048, page_size=1, cache_type="radix", max_running_req=64
+)
+
+
+class Server(LiveServer):
+    """The same questions may be asked of it; its process is of another kind."""
+
+    process: BaseProcess  # type: ignore[assignment]
+
+    def signal(self, number: int) -> None:
+        assert self.process.pid is not None
+        os.kill(self.process.pid, number)
+
+    def exit_code(self) -> int | None:
+        """When it has ended, within half a minute."""
+        self.process.join(30)
+        return self.process.exitcode
+
+
+@contextmanager
+def lifecycle_server(log: Path, *, port: int = 0, load_s: float = 0.0, drain_timeout: float = 30.0) -> Iterator[Server]:
+    """A server that has begun to start. load_s: seconds that loading takes; negative: it fails after as many."""
+    _ensure_forkserver()
+    port = port or free_port()
+    process = FORKS.Process(target=run, args=(log, port, load_s, drain_timeout), daemon=True)
+    process.start()
+    try:
+        yield Server(port, process, log)  # type: ignore[arg-type]
+    finally:
+        process.kill()
+        process.join()
+
+
+def _ensure_forkserver() -> None:
+    """What it preloads is found by PYTHONPATH only, in Python 3.11."""
+    with unittest.mock.patch.dict(os.environ, PYTHONPATH=str(Path(__file__).parents[1])):
+        multiprocessing.forkserver.ensure_running()
+
+
+def run(log: Path, port: int, load_s: float, drain_timeout: float) -> None:
+    """Serve, with stdout and stderr in `log`; for a process of its own."""
+    with log.open("wb") as sink:
+        os.dup2(sink.fileno(), 1)
+        os.dup2(sink.fileno(), 2)
+    install_handler()
+    server = ServerConfig(port=port, drain_timeout=drain_timeout)
+    config = LLMConfig.from_kwargs(model="scripted")
+    sys.exit(serve(config, server, lambda on_death: ScriptedEngine(on_death, load_s), Reporter()))
+
+
+class ScriptedEngine:
+    """An EngineHandle."""
+
+    def __init__(self, on_death: Callable[[str], None], load_s: float) -> None:
+        self._link = ScriptedLink(write_x)
+        self._on_death, self._load_s = on_death, load_s
+        signal.signal(signal.SIGUSR1, self._die)
+
+    async def ready(self) -> tuple[Any, Any]:
+        await asyncio.sleep(abs(self._load_s))
+        if self._load_s < 0:
+            raise ValueError("no model has the alias 'nonsense'")
+        return make_engine_client(link=self._link), INFO
+
+    def shutdown(self) -> None:
+        self._link.die("the engine was shut down")
+
+    def kill(self) -> None:
+        self._link.die("the engine was killed")
+
+    def _die(self, *signal_and_frame: object) -> None:
+        self._link.die("the engine died")
+        self._on_death("the engine died: signal 9")
+
+
+def write_x(request: UserMsg) -> Iterable[Item]:
+    return itertools.chain.from_iterable(itertools.repeat((ord("x"), 0.01)))
