@@ -1,0 +1,124 @@
+"""What is no proper request is a 400 in OpenAI's form, at every endpoint, and the next request is served."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.asgi import CHAT, COMPLETIONS, GENERATE, HI, Api, says
+
+POSTS = [CHAT, COMPLETIONS, GENERATE, "/tokenize", "/detokenize", "/abort_request"]
+GOOD = {
+    CHAT: b'{"messages":[{"role":"user","content":"Hi"}]%s}',
+    COMPLETIONS: b'{"prompt":"Hi"%s}',
+    GENERATE: b'{"text":"Hi"%s}',
+    "/tokenize": b'{"prompt":"Hi"%s}',
+    "/detokenize": b'{"tokens":[1]%s}',
+    "/abort_request": b'{"rid":"x"%s}',
+}
+
+
+@pytest.fixture(scope="module")
+def api() -> Api:
+    return Api(says("Hello"))
+
+
+@pytest.mark.parametrize("path", POSTS)
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"{}",
+        b"1",
+        b"{",
+        b"\xff\xfe",
+        b"\xef\xbb\xbf{}",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"messages":[{"role":"user","content":"\\ud800"}],"prompt":"\\ud800","text":"\\ud800","tokens":"\\ud800"}',
+    ],
+)
+def test_a_body_that_is_no_request_is_refused(api: Api, path: str, body: bytes) -> None:
+    assert api.check_error(400, api.post_raw(path, body))["message"]
+
+
+@pytest.mark.parametrize("path", POSTS)
+@pytest.mark.parametrize(
+    "field",
+    [
+        b'"x":"\xff"',
+        b'"x":"\\ud800"',
+        b'"\\udc00":1',
+        b'"x":NaN',
+        b'"x":[Infinity]',
+        b'"x":' + b"[" * 100_000 + b"]" * 100_000,
+    ],
+)
+def test_fields_that_are_ignored_must_still_be_json(api: Api, path: str, field: bytes) -> None:
+    api.check_error(400, api.post_raw(path, GOOD[path] % (b"," + field)))
+
+
+@pytest.mark.parametrize("path", POSTS)
+@pytest.mark.parametrize("field", [b'"foo":{"a":[1,null]}', b'"\\u0000":1e999', b'"model":null', b'"model":""'])
+def test_unknown_fields_and_nulls_are_as_good_as_absent(api: Api, path: str, field: bytes) -> None:
+    assert api.post_raw(path, GOOD[path] % (b"," + field)).status_code == 200
+
+
+@pytest.mark.parametrize("path", POSTS)
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", "", None])
+def test_a_body_must_say_that_it_is_json(api: Api, path: str, content_type: str | None) -> None:
+    error = api.check_error(400, api.post_raw(path, GOOD[path] % b"", content_type))
+    assert "application/json" in error["message"]
+
+
+def test_a_content_type_may_have_parameters(api: Api) -> None:
+    assert api.post_raw(CHAT, GOOD[CHAT] % b"", "application/json; charset=utf-8").status_code == 200
+
+
+def test_the_character_nul_is_legal(api: Api) -> None:
+    assert api.post(COMPLETIONS, prompt="a\u0000b").status_code == 200
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (CHAT, {}, "messages"),
+        (CHAT, {"messages": None}, "messages"),
+        (CHAT, {"messages": "Hi"}, "messages"),
+        (CHAT, {"messages": []}, "messages"),
+        (CHAT, {"messages": [{"content": "Hi"}]}, "messages[0].role"),
+        (CHAT, {"messages": [*HI, {"role": "banana", "content": "Hi"}]}, "messages[1].role"),
+        (CHAT, {"messages": [{"role": "user"}]}, "messages[0].content"),
+        (CHAT, {"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
+        (CHAT, {"messages": [{"role": "user", "content": [{"text": "Hi"}]}]}, "messages[0].content[0].type"),
+        (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
+        (COMPLETIONS, {}, "prompt"),
+        (COMPLETIONS, {"prompt": None}, "prompt"),
+        (COMPLETIONS, {"prompt": []}, "prompt"),
+        (COMPLETIONS, {"prompt": ""}, "prompt"),
+        (COMPLETIONS, {"prompt": [""]}, "prompt"),
+        (COMPLETIONS, {"prompt": [[]]}, "prompt[0]"),
+        (COMPLETIONS, {"prompt": [1, "a"]}, "prompt"),
+        (COMPLETIONS, {"prompt": [1.5]}, "prompt[0]"),
+        (COMPLETIONS, {"prompt": [-1]}, "prompt[0]"),
+        (COMPLETIONS, {"prompt": [999]}, "prompt"),
+        (COMPLETIONS, {"prompt": ["a"] * 2049}, "prompt"),
+        (GENERATE, {}, "text"),
+        (GENERATE, {"text": "Hi", "input_ids": [1]}, "text"),
+        (GENERATE, {"text": ["a", "b"], "sampling_params": [{}]}, "sampling_params"),
+        (GENERATE, {"text": "Hi", "sampling_params": {"temperature": 9}}, "sampling_params.temperature"),
+    ],
+)
+def test_the_error_names_the_field(api: Api, path: str, body: dict[str, Any], param: str, stream: bool) -> None:
+    error = api.error(400, path, **body, stream=stream)
+    assert error["param"] == param
+    assert param.partition("[")[0] in error["message"]
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_another_model_is_not_found(api: Api, path: str) -> None:
+    error = api.error(404, path, messages=HI, prompt="Hi", model="nope")
+    assert (error["param"], error["code"]) == ("model", "model_not_found")
