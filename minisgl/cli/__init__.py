@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command line (default: this process's) and exit: 0 well, 1 a request failed, 2 the user's mistake."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # an answer may hold what the terminal's encoding lacks
     try:
         from minisgl.cli.app import run  # here, because a wrong MINISGL_* variable is found on import
 

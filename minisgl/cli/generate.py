@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from minisgl.cli.interrupt import Interrupt, until_interrupted
 from minisgl.cli.prompts import GivenPrompt, read_prompts, tokenize
-from minisgl.cli.report import Output, Totals, choices_of, error_of, json_line
+from minisgl.cli.report import Output, Totals, choices_of, error_of, is_utf8, json_line
 from minisgl.cli.session import load_llm, printable
 from minisgl.core import SamplingParams
 
@@ -89,7 +89,8 @@ class _Job:
             self._write(index, self._waiting.pop(index))
 
     def _write_json(self, index: int, output: Output) -> None:
-        self._sink.write(json_line({"index": index, "prompt": self.prompts[index].text, **output}) + "\n")
+        record = {"index": index, "prompt": self.prompts[index].text, **output}
+        self._sink.write(json_line(record, only_ascii=not is_utf8(self._sink)) + "\n")
         self._sink.flush()
 
     def _write_text(self, index: int, output: Output) -> None:

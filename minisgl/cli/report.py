@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import codecs
 import dataclasses
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 Output = Mapping[str, Any]
 
@@ -56,9 +57,15 @@ def error_of(output: Output) -> str | None:
     return next((choice["error"] for choice in choices_of(output) if "error" in choice), None)
 
 
-def json_line(record: Mapping[str, Any]) -> str:
+def is_utf8(stream: IO[str]) -> bool:
+    """Whether it takes any character as it is. Streams that keep text (of tests, say) have no encoding and do."""
+    name = getattr(stream, "encoding", None)
+    return name is None or codecs.lookup(name).name == "utf-8"
+
+
+def json_line(record: Mapping[str, Any], only_ascii: bool = False) -> str:
     """One line of strict JSON. A number that JSON lacks (a log-probability of -inf) becomes null."""
-    return json.dumps(_plain(record), ensure_ascii=False, allow_nan=False)
+    return json.dumps(_plain(record), ensure_ascii=only_ascii, allow_nan=False)
 
 
 def _plain(value: Any) -> Any:

@@ -1,8 +1,11 @@
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
+from minisgl.cli import main
 from minisgl.cli.report import Totals
 from minisgl.core import SamplingParams
 
@@ -175,3 +178,15 @@ def test_the_default_model_knows_the_capital_of_france(run):
     done = run("generate", "--max-tokens", "3", "The capital of France is")
     assert done.code == 0
     assert done.out.startswith(" Paris.")
+
+
+@pytest.mark.parametrize(("flags", "shown"), [((), rb"\xc9 \U0001f980"), (("--jsonl",), rb'"\u00c9 \ud83e\udd80"')])
+def test_a_narrow_terminal_gets_escapes_instead_of_nothing(
+    fake_llm, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], shown: bytes
+):
+    narrow = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", narrow)
+    with pytest.raises(SystemExit):
+        main(["generate", *flags, "é 🦀"])
+    narrow.flush()
+    assert shown in narrow.buffer.getvalue()
