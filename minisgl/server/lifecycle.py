@@ -15,6 +15,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.applications import Starlette
@@ -25,7 +26,7 @@ from minisgl.server.reporter import Reporter
 from minisgl.server.state import ServerState
 
 if TYPE_CHECKING:
-    from minisgl.llm import EngineInfo
+    from minisgl.message import EngineInfo
     from minisgl.server.engine_client import EngineClient
 
 STOPPED, ENGINE_DIED = 0, 1  # exit codes; main gives 2 to a ValueError while loading
@@ -37,7 +38,7 @@ class EngineHandle(Protocol):
     """An engine process, from its start on. Both ends of it may be called twice, and from any thread."""
 
     async def ready(self) -> tuple[EngineClient, EngineInfo]:
-        """When it has loaded. ValueError for what cannot work; RuntimeError when it died."""
+        """When it has loaded. ValueError for what cannot work; RuntimeError when it broke."""
         ...
 
     def shutdown(self) -> None:
@@ -49,7 +50,8 @@ class EngineHandle(Protocol):
         ...
 
 
-StartEngine = Callable[[Callable[[str], None]], EngineHandle]  # given: whom to tell, in any thread, why it died
+Tell = Callable[[str], None]
+StartEngine = Callable[[Tell, Tell], EngineHandle]  # whom to tell what is being loaded, and why it died; in any thread
 
 
 class Lifecycle:
@@ -61,7 +63,6 @@ class Lifecycle:
         self._address = address_of(listener)
         self._start_engine = start_engine
         self._reporter = reporter
-        self._is_ending = False  # the engine's end is our own wish
 
     @property
     def _state(self) -> ServerState:
@@ -72,9 +73,12 @@ class Lifecycle:
         """The exit code. Whatever loading raises is raised here. To be called in the main thread."""
         loop = asyncio.get_running_loop()
         self._end: asyncio.Future[int] = loop.create_future()
-        self._engine = self._start_engine(lambda reason: _call_in(loop, self._on_death, reason))
+        self._engine = self._start_engine(
+            partial(_call_in, loop, self._reporter.progress), partial(_call_in, loop, self._on_death)
+        )
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal, number)
+        self._reporter.loading(self._address, self._state.model_name)
         serving = self._http.start()
         loading = asyncio.create_task(self._load(), name="loading")
         try:
@@ -85,14 +89,16 @@ class Lifecycle:
         finally:
             loading.cancel()
             self._reporter.close()
-            self._is_ending = True
             self._engine.kill()
             await self._http.cut()
 
     async def _load(self) -> None:
-        self._reporter.loading(self._address, self._state.model_name)
         started = time.perf_counter()
-        engine, info = await self._engine.ready()
+        try:
+            engine, info = await self._engine.ready()
+        except RuntimeError as error:
+            self._end_with_engine(str(error))
+            return
         self._change(engine=engine, info=info)
         self._reporter.ready(self._address, self._state.model_name, info, time.perf_counter() - started)
 
@@ -110,7 +116,6 @@ class Lifecycle:
         self._reporter.draining(gate.num_open, timeout)
         in_time = await self._http.stop(timeout)
         if not in_time:
-            self._is_ending = True
             await asyncio.to_thread(self._engine.shutdown)
             await self._http.stop(GRACE_S)
         self._reporter.drained(in_time)
@@ -123,8 +128,10 @@ class Lifecycle:
         self._end.set_result(STOPPED)
 
     def _on_death(self, reason: str) -> None:
-        if self._is_ending:
-            return
+        if self._state.engine is not None:  # else `_load` has the error
+            self._end_with_engine(reason)
+
+    def _end_with_engine(self, reason: str) -> None:
         self._change(error=reason)
         self._reporter.died(reason)
         if not self._end.done():
@@ -141,7 +148,7 @@ async def _first_of(*futures: asyncio.Future[Any]) -> None:
         future.result()
 
 
-def _call_in(loop: asyncio.AbstractEventLoop, function: Callable[[str], None], reason: str) -> None:
+def _call_in(loop: asyncio.AbstractEventLoop, tell: Tell, text: str) -> None:
     """From another thread; nothing if the loop has ended."""
     with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(function, reason)
+        loop.call_soon_threadsafe(tell, text)

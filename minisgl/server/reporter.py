@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from minisgl.utils.logging import get_logger
 
 if TYPE_CHECKING:
-    from minisgl.llm import EngineInfo
+    from minisgl.message import EngineInfo
 
 logger = get_logger(__name__)
 
@@ -17,6 +17,9 @@ class Reporter:
 
     def loading(self, address: str, model: str) -> None:
         logger.info("listening on %s, loading %s", address, model)
+
+    def progress(self, stage: str) -> None:
+        logger.info("loading: %s", stage)
 
     def ready(self, address: str, model: str, info: EngineInfo, seconds: float) -> None:
         logger.info("%s is loaded after %.1f s: %s", model, seconds, ", ".join(map(" ".join, describe(info).items())))

@@ -15,7 +15,7 @@ from minisgl.server.records import RequestBook
 from minisgl.server.running import Running
 
 if TYPE_CHECKING:
-    from minisgl.llm import EngineInfo
+    from minisgl.message import EngineInfo
     from minisgl.server.engine_client import EngineClient
 
 Health = Literal["ok", "loading", "draining", "dead"]

@@ -79,13 +79,16 @@ def run(log: Path, port: int, load_s: float, drain_timeout: float) -> None:
     install_handler()
     server = ServerConfig(port=port, drain_timeout=drain_timeout)
     config = LLMConfig.from_kwargs(model="scripted")
-    sys.exit(serve(config, server, lambda on_death: ScriptedEngine(on_death, load_s), Reporter()))
+    sys.exit(
+        serve(config, server, lambda on_progress, on_death: ScriptedEngine(on_progress, on_death, load_s), Reporter())
+    )
 
 
 class ScriptedEngine:
     """An EngineHandle."""
 
-    def __init__(self, on_death: Callable[[str], None], load_s: float) -> None:
+    def __init__(self, on_progress: Callable[[str], None], on_death: Callable[[str], None], load_s: float) -> None:
+        on_progress("weights")
         self._link = ScriptedLink(write_x)
         self._on_death, self._load_s = on_death, load_s
         signal.signal(signal.SIGUSR1, self._die)
