@@ -1,0 +1,167 @@
+"""Everything that does not generate for a client: models, tokens, information, control, pages."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from support.asgi import CHAT, COMPLETIONS, GENERATE, HI, Api, Exchange, ids_of, says
+from support.scripted_link import Item
+from support.tiny_model import BOS, TEMPLATE
+
+import minisgl
+from minisgl.message import UserMsg
+
+
+@pytest.fixture
+def api() -> Api:
+    return Api(says("Hello"))
+
+
+def slowly(request: UserMsg) -> Iterable[Item]:
+    return itertools.chain.from_iterable(itertools.repeat((ids_of("x")[0], 0.01)))
+
+
+def test_the_one_model_is_listed_and_shown(api: Api) -> None:
+    listed = api.get("/v1/models").json()
+    assert (listed["object"], [model["id"] for model in listed["data"]]) == ("list", ["a-model"])
+    shown = api.get("/v1/models/a-model").json()
+    assert shown == listed["data"][0]
+    assert (shown["object"], shown["max_model_len"]) == ("model", 512)
+
+
+def test_a_model_s_name_may_have_slashes() -> None:
+    api = Api(model_name="some/model")
+    assert api.get("/v1/models/some/model").json()["id"] == "some/model"
+    assert api.check_error(404, api.get("/v1/models/model"))["code"] == "model_not_found"
+
+
+def test_a_text_becomes_tokens_and_tokens_a_text(api: Api) -> None:
+    made = api.whole("/tokenize", prompt="é</s>", return_token_strs=True)
+    assert (made["count"], made["max_model_len"]) == (3, 512)
+    assert made["token_strs"] == ["bytes:\\xc3", "bytes:\\xa9", "</s>"]
+    assert api.whole("/detokenize", tokens=made["tokens"])["prompt"] == "é</s>"
+    assert api.whole("/detokenize", tokens=made["tokens"], skip_special_tokens=True)["text"] == "é"
+
+
+def test_nothing_and_very_much_are_tokenized_too(api: Api) -> None:
+    assert api.whole("/tokenize", prompt="")["tokens"] == []
+    assert api.whole("/tokenize", prompt="x" * 10_000)["count"] == 10_000
+    assert api.whole("/detokenize", tokens=[])["prompt"] == ""
+    assert api.whole("/detokenize", tokens=[2**31 - 1])["prompt"] == ""
+
+
+def test_a_chat_is_tokenized_as_its_template_writes_it(api: Api) -> None:
+    tokens = api.whole("/tokenize", messages=HI)["tokens"]
+    api.whole(CHAT, messages=HI)
+    assert tokens == api.link.requests[-1].input_ids.tolist()
+    assert tokens[-1] == BOS
+    assert api.whole("/tokenize", messages=HI, add_generation_prompt=False)["tokens"] == tokens[:-1]
+
+
+@pytest.mark.parametrize("body", [{}, {"prompt": "x", "messages": HI}])
+def test_tokenize_takes_either_a_prompt_or_messages(api: Api, body: dict[str, Any]) -> None:
+    assert api.error(400, "/tokenize", **body)["param"] == "prompt"
+
+
+@pytest.mark.parametrize("tokens", [[-1], [2**31], [1.5], ["a"], "a", None])
+def test_detokenize_takes_only_token_ids(api: Api, tokens: Any) -> None:
+    assert api.error(400, "/detokenize", tokens=tokens)["param"].startswith("tokens")
+
+
+def test_information_has_what_tools_look_for(api: Api) -> None:
+    assert api.get("/version").json() == {"version": minisgl.__version__}
+    assert api.get("/get_server_info").json()["internal_states"][0]["num_running"] == 0
+    model = api.get("/get_model_info").json()
+    assert (model["model_path"], model["is_generation"], model["max_model_len"]) == ("a-model", True, 512)
+
+
+def test_flush_cache_reaches_the_engine(api: Api) -> None:
+    assert api.post("/flush_cache").json() == {"success": True}
+    assert api.link.num_flushes == 1
+
+
+def test_health_generate_asks_for_one_token_past_the_gate() -> None:
+    api = Api(says("Hello"))
+    with api.state.gate.enter(api.state.gate.capacity):
+        assert api.get("/health_generate").status_code == 200
+    assert api.link.requests[-1].sampling_params.max_tokens == 1
+
+
+def test_health_generate_is_503_when_the_engine_generates_nothing() -> None:
+    api = Api(lambda request: [ValueError("broken")])
+    assert api.check_error(503, api.get("/health_generate"))["code"] == "engine_failing"
+
+
+@pytest.mark.parametrize("name", ["id", "x-request-id", "rid", "all"])
+def test_abort_request_ends_a_request_by_any_of_its_names(name: str) -> None:
+    async def test() -> None:
+        api = Api(slowly)
+        body = {"text": "Hi", "sampling_params": {"max_new_tokens": 500}, "stream": True, "rid": "mine"}
+        call, other = Exchange(api, GENERATE, body), Exchange(api, COMPLETIONS, {"prompt": "x", "max_tokens": 20})
+        headers = dict((await call.sent.get())["headers"])
+        answer_id = (await call.body()).partition(b'"id":"')[2].partition(b'"')[0].decode()
+        names = {"id": answer_id, "x-request-id": headers[b"x-request-id"].decode(), "rid": "mine"}
+        aborted = Exchange(api, "/abort_request", {"abort_all": True} if name == "all" else {"rid": names[name]})
+        num = 2 if name == "all" else 1
+        assert await aborted.rest() == b'{"aborted":%d}' % num
+        assert b'"code":"request_aborted"' in await call.rest()
+        assert (b"request_aborted" in await other.rest()) == (name == "all")
+        assert api.state.metrics.aborted["abort"] == num
+        api.check_at_rest()
+
+    asyncio.run(asyncio.wait_for(test(), 20))
+
+
+def test_requests_of_one_name_all_get_their_own_answer() -> None:
+    api = Api()
+    bodies = [{"text": text, "rid": "same", "sampling_params": {"max_new_tokens": 3}} for text in ("a", "b")]
+
+    async def test() -> None:
+        calls = [Exchange(api, GENERATE, body) for body in bodies]
+        assert [(await call.rest()).partition(b'"text":')[2][:5] for call in calls] == [b'"aaa"', b'"bbb"']
+
+    asyncio.run(test())
+
+
+def test_aborting_nobody_is_no_error_but_saying_nothing_is(api: Api) -> None:
+    assert api.whole("/abort_request", rid="nobody") == {"aborted": 0}
+    assert api.error(400, "/abort_request")["param"] == "rid"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", CHAT, 405), ("POST", "/v1/models", 405), ("GET", "/v1/nope", 404)]
+)
+def test_wrong_paths_and_methods_are_openai_errors_too(api: Api, method: str, path: str, status: int) -> None:
+    response = api.get(path) if method == "GET" else api.post(path)
+    assert api.check_error(status, response)["message"]
+
+
+def test_a_request_s_salt_reaches_the_engine(api: Api) -> None:
+    for path in (CHAT, COMPLETIONS, GENERATE):
+        for body, salt in [({"cache_salt": "mine"}, "mine"), ({"cache_salt": None}, ""), ({}, "")]:
+            text = {GENERATE: {"text": "Hi"}, COMPLETIONS: {"prompt": "Hi"}, CHAT: {"messages": HI}}[path]
+            api.whole(path, **text, **body)
+            assert api.link.requests[-1].cache_salt == salt
+
+
+def test_the_template_gets_its_variables(api: Api) -> None:
+    api.engine.tokenizer.hf.chat_template = "{{ reasoning_effort }}{{ x }}{{ messages[0].content }}"
+    try:
+        fields = {"chat_template_kwargs": {"x": "-x-"}, "reasoning_effort": "low"}
+        assert api.whole("/tokenize", messages=HI, **fields)["tokens"] == ids_of("low-x-Hi")
+        for reserved in ({"chat_template": "x"}, {"tokenize": True}, {"conversation": []}):
+            assert api.error(400, CHAT, messages=HI, chat_template_kwargs=reserved)["message"]
+    finally:
+        api.engine.tokenizer.hf.chat_template = TEMPLATE
+
+
+def test_an_answer_may_go_on_where_the_last_message_ends(api: Api) -> None:
+    messages = [*HI, {"role": "assistant", "content": "Well"}]
+    made = api.whole("/tokenize", messages=messages, continue_final_message=True, return_token_strs=True)
+    assert "".join(made["token_strs"]).endswith("assistant: Well")
+    error = api.error(400, CHAT, messages=messages, continue_final_message=True, add_generation_prompt=True)
+    assert error["param"] == "continue_final_message"
