@@ -1,5 +1,5 @@
 # make setup   virtual environment, packages and the default model; skipped while nothing has changed
-# make demo    an answer from the default model
+# make demo    an answer from the default model, then one from a server, by curl and by openai-python
 # make test    the tests; make check: format, lint, types; make test-nightly: the long random runs too
 # make test-clients  real clients (openai-python, LangChain, lm-evaluation-harness ...) against a live server
 #
@@ -34,6 +34,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: setup
 	$(BIN)/minisgl generate --chat --max-tokens 64 'What is the capital of France?'
+	scripts/demo
 
 test: setup
 	scripts/test

@@ -12,11 +12,17 @@ from minisgl import __version__
 from minisgl.utils.logging import install_handler
 
 PLAIN_COMMANDS = {"pull": "minisgl.cli.pull", "doctor": "minisgl.cli.doctor"}
-MODEL_COMMANDS = {"generate": "minisgl.cli.generate", "chat": "minisgl.cli.chat", "launch": "minisgl.cli.launch"}
+MODEL_COMMANDS = {
+    "serve": "minisgl.cli.serve",
+    "generate": "minisgl.cli.generate",
+    "chat": "minisgl.cli.chat",
+    "launch": "minisgl.cli.launch",
+}
 SUMMARIES = {
+    "serve": "Serve a model over HTTP, with OpenAI's API.",
     "generate": "Generate text for one or many prompts.",
     "chat": "Chat with a model in this terminal.",
-    "launch": "The predecessor's command line: python -m minisgl --model X --shell.",
+    "launch": "The predecessor's command line: python -m minisgl --model X [--shell].",
     "pull": "Fetch a model by its alias.",
     "doctor": "Show what was found on this machine.",
 }

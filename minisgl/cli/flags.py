@@ -19,16 +19,18 @@ from rich.markup import escape
 from minisgl.core import SamplingParams
 from minisgl.engine.config import EngineConfig
 from minisgl.scheduler.config import SchedulerConfig
+from minisgl.server.config import ServerConfig
 
 Fields = dict[str, Any]
 GROUPS: dict[str, tuple[str, tuple[type, ...]]] = {
     "config": ("Engine", (EngineConfig, SchedulerConfig)),
+    "server": ("Server", (ServerConfig,)),
     "sampling": ("Sampling", (SamplingParams,)),
 }
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """`command` as typer wants it: its parameters `config` and `sampling`, both dicts of fields, become flags."""
+    """`command` as typer wants it: its parameters that are named in GROUPS, dicts of fields, become flags."""
     signature = inspect.signature(command, eval_str=True)
     own = [parameter for name, parameter in signature.parameters.items() if name not in GROUPS]
     flags = {name: _flags_of(*GROUPS[name]) for name in signature.parameters if name in GROUPS}

@@ -6,20 +6,25 @@ from typing import Annotated, Any
 
 import typer
 
-from minisgl.cli import chat
+from minisgl.cli import chat, serve
 
 
 def run(
     config: dict[str, Any],
+    server: dict[str, Any],
     sampling: dict[str, Any],
-    shell: Annotated[bool, typer.Option("--shell", help="Chat in this terminal.")] = False,
-    port: Annotated[int | None, typer.Option("--port", help="Port of the HTTP server.")] = None,
+    shell: Annotated[bool, typer.Option("--shell", help="Chat in this terminal instead of serving.")] = False,
 ) -> None:
-    """With --shell the chat. There is no HTTP server yet, so without it a ValueError says so."""
-    if not shell:
-        raise ValueError(
-            "this version has no HTTP server; --shell chats in the terminal, `minisgl generate` runs prompts"
-        )
-    if port is not None:
-        raise ValueError(f"--port {port} is for the HTTP server, which --shell does not start")
-    chat.run(config=config, sampling=sampling)
+    """Serve the model; with --shell the chat. ValueError for flags that the other one of the two would want."""
+    if shell:
+        _refuse("the HTTP server, which --shell does not start", server)
+        chat.run(config=config, sampling=sampling)
+    else:
+        _refuse("--shell; a request to the server says it itself", sampling)
+        serve.run(config=config, server=server)
+
+
+def _refuse(what_for: str, fields: dict[str, Any]) -> None:
+    if fields:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in fields)
+        raise ValueError(f"{flags}: only for {what_for}")

@@ -69,12 +69,6 @@ def test_the_predecessors_command_line_opens_the_shell(run, fake_llm):
     assert fake_llm.last.config == {"page_size": 4}
 
 
-def test_without_shell_the_missing_server_is_said(run):
-    done = run("--model", "m", "--port", "8000")
-    assert done.code == 2
-    assert done.err.startswith("error: this version has no HTTP server")
-
-
 def test_more_than_one_gpu_is_refused_by_the_config(run, fake_llm):
     done = run("--model", "m", "--tensor-parallel-size", "2", "--shell")
     assert done.code == 2

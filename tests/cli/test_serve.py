@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from minisgl.cli.startup import TerminalReporter, make_reporter
+from minisgl.env import ENV
+from minisgl.server.config import ServerConfig
+from minisgl.server.reporter import Reporter
+
+INFO: Any = SimpleNamespace(
+    dtype="float32",
+    device="cpu",
+    max_seq_len=8192,
+    pool_len=65536,
+    page_size=16,
+    cache_type="radix",
+    max_running_req=64,
+)
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """What `serve` was called with, instead of calling it."""
+    calls = SimpleNamespace()
+
+    def serve(config: Any, server: Any, start_engine: Any, reporter: Any) -> int:
+        calls.config, calls.server = config, server
+        return 0
+
+    monkeypatch.setattr("minisgl.server.serve.serve", serve)
+    return calls
+
+
+def test_flags_of_engine_and_server_reach_it(run, served) -> None:
+    done = run("serve", "--model", "m", "--max-running", "4", "--port", "9", "--cors-origin", "a", "--cors-origin", "b")
+    assert done.code == 0
+    assert (served.config.engine.model, served.config.engine.max_running_req) == ("m", 4)
+    assert (served.server.port, served.server.cors_origins) == (9, ("a", "b"))
+    assert served.server.metrics
+
+
+def test_the_key_may_come_from_the_environment_and_the_flag_wins(run, served, monkeypatch) -> None:
+    monkeypatch.setattr(ENV.API_KEY, "value", "from-the-environment")
+    run("serve")
+    assert served.server.api_key == "from-the-environment"
+    run("serve", "--api-key", "from-the-flag")
+    assert served.server.api_key == "from-the-flag"
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--port", "70000"), "port=70000"),
+        (("--drain-timeout", "-1"), "drain_timeout=-1.0"),
+        (("--tensor-parallel-size", "2"), "tensor_parallel_size=2 is not supported yet"),
+    ],
+)
+def test_a_wrong_flag_is_one_line_and_exit_2(run, served, flags: tuple[str, ...], words: str) -> None:
+    done = run("serve", *flags)
+    assert done.code == 2
+    assert done.err.startswith(f"error: {words}")
+    assert not vars(served)
+
+
+def test_the_predecessors_command_line_serves(run, served) -> None:
+    done = run("--model", "m", "--port", "9")
+    assert done.code == 0
+    assert (served.config.engine.model, served.server.port) == ("m", 9)
+
+
+def test_flags_of_the_shell_and_of_the_server_do_not_mix(run, served) -> None:
+    done = run("--model", "m", "--temperature", "1")
+    assert (done.code, done.err) == (
+        2,
+        "error: --temperature: only for --shell; a request to the server says it itself\n",
+    )
+    done = run("--model", "m", "--shell", "--port", "9")
+    assert (done.code, done.err) == (2, "error: --port: only for the HTTP server, which --shell does not start\n")
+
+
+def test_a_missing_extra_is_named() -> None:
+    code = "import sys; sys.modules['uvicorn'] = None; from minisgl.cli import main; main(['serve'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "pip install 'minisgl[server]' (uvicorn is missing)" in done.stderr
+
+
+def test_on_a_terminal_the_start_is_drawn_with_what_auto_became() -> None:
+    screen = io.StringIO()
+    reporter = TerminalReporter(Console(file=screen, width=100))
+    reporter.loading("http://127.0.0.1:9", "some[model]")
+    reporter.progress("weights")
+    reporter.ready("http://127.0.0.1:9", "some[model]", INFO, 2.5)
+    reporter.close()
+    for words in (
+        "some[model], loaded in 2.5 s",
+        "float32 on cpu",
+        "65,536 tokens in pages of 16",
+        "http://127.0.0.1:9/v1",
+    ):
+        assert words in screen.getvalue()
+
+
+def test_a_start_that_fails_leaves_the_terminal_as_it_was() -> None:
+    """With its cursor, which is hidden while something is drawn."""
+    screen = io.StringIO()
+    reporter = TerminalReporter(Console(file=screen, force_terminal=True))
+    reporter.loading("http://127.0.0.1:9", "m")
+    reporter.close()
+    hidden, shown = screen.getvalue().rfind("\x1b[?25l"), screen.getvalue().rfind("\x1b[?25h")
+    assert 0 <= hidden < shown
+
+
+def test_lines_are_logged_where_no_terminal_is_or_json_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert type(make_reporter(ServerConfig())) is Reporter
+    monkeypatch.setattr("sys.stderr", SimpleNamespace(isatty=lambda: True, write=len, flush=bool))
+    assert type(make_reporter(ServerConfig())) is TerminalReporter
+    assert type(make_reporter(ServerConfig(log_json=True))) is Reporter
