@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,12 +29,17 @@ class Parts:
     overlap: bool
 
 
-def assemble(config: LLMConfig, path: Path) -> Parts:
-    """Load the model at `path`, size the pool. ValueError for what cannot work, before any weight is read."""
+def assemble(config: LLMConfig, path: Path, progress: Callable[[str], None] = lambda stage: None) -> Parts:
+    """Load the model at `path`, size the pool. ValueError for what cannot work, before any weight is read.
+
+    progress: is told what is being done now.
+    """
+    progress("config and tokenizer")
     checkpoint = open_checkpoint(path, need_weights=config.engine.load_format != "dummy")
     model_config = ModelConfig.from_hf(checkpoint.hf_config())
     spec = resolve(config.engine, model_config, find_hardware())
     tokenizer = load_tokenizer(path)
+    progress("weights and KV pool")
     engine = Engine(spec, model_config, checkpoint)
     limits = Limits(engine.vocab_size, spec.max_seq_len, engine.num_pages * spec.page_size)
     manager = CacheManager(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from minisgl.engine.config import EngineConfig
@@ -26,6 +26,10 @@ class LLMConfig:
             engine=EngineConfig(**{name: value for name, value in kwargs.items() if name in engine}),
             scheduler=SchedulerConfig(**{name: value for name, value in kwargs.items() if name in scheduler}),
         )
+
+    def to_kwargs(self) -> dict[str, Any]:
+        """The flat keywords that make an equal one: texts, numbers and None."""
+        return asdict(self.engine) | asdict(self.scheduler)
 
 
 def resolve_overlap(config: SchedulerConfig, device_type: str) -> bool:

@@ -1,0 +1,137 @@
+"""An engine in a process of its own: `python -m minisgl.llm.engine_process FOLDER`, which `RemoteEngine` starts.
+
+FOLDER holds the two sockets. The first line of standard input is the configuration in JSON; the input then stays open
+for as long as the parent lives, and its end is the end of this process, whatever it is doing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from minisgl.llm.assembly import Parts, assemble
+from minisgl.llm.config import LLMConfig
+from minisgl.message import EngineFailed, EngineInfo, EngineReady, LoadProgress, RequestMsg
+from minisgl.message.sockets import SocketInbox, SocketOutbox, finish_sending
+from minisgl.message.wire import News, news_codec, request_codec
+from minisgl.scheduler import Loop
+from minisgl.utils.logging import get_logger, install_handler
+from minisgl.utils.model_store import resolve_model
+
+REQUESTS, NEWS = "requests", "news"  # names of the sockets in the folder
+PARENT_DIED = 3  # exit code
+_PR_SET_PDEATHSIG = 1
+logger = get_logger("minisgl.llm.engine_process")  # run as a program, its __name__ is another
+
+
+@dataclass(frozen=True, eq=False)
+class EngineProcess:
+    """Everything that the process needs until it ends."""
+
+    config: LLMConfig
+    inbox: SocketInbox[RequestMsg]
+    outbox: SocketOutbox[News]
+
+    def run(self) -> int:
+        """Load, say so, serve until told to end. The exit code: 0, or 1 after saying what went wrong."""
+        try:
+            parts, info = self._load()
+        except Exception as error:
+            return self._fail(error, by_user=isinstance(error, ValueError | TypeError | OSError))
+        self.outbox.send([EngineReady(info)])
+        try:
+            Loop(parts.scheduler, parts.engine.forward, self.inbox, self.outbox, parts.overlap).run()
+        except Exception as error:
+            logger.exception("the engine died")
+            return self._fail(error)
+        return 0
+
+    def _load(self) -> tuple[Parts, EngineInfo]:
+        self._progress("model files")
+        engine = self.config.engine
+        path = resolve_model(engine.model, need_weights=engine.load_format != "dummy")
+        parts = assemble(self.config, path, self._progress)
+        return parts, describe(parts, self.config, path)
+
+    def _progress(self, stage: str) -> None:
+        self.outbox.send([LoadProgress(stage)])
+
+    def _fail(self, error: Exception, by_user: bool = False) -> int:
+        text = str(error) if by_user else f"{type(error).__name__}: {error}"
+        self.outbox.send([EngineFailed(text.encode(errors="backslashreplace").decode(), by_user)])
+        return 1
+
+
+def describe(parts: Parts, config: LLMConfig, path: Path) -> EngineInfo:
+    """What became of the configuration."""
+    spec, limits = parts.engine.spec, parts.limits
+    return EngineInfo(
+        model=config.engine.model,
+        path=str(path),
+        vocab_size=limits.vocab_size,
+        max_seq_len=limits.max_seq_len,
+        pool_len=limits.pool_len,
+        page_size=spec.page_size,
+        num_pages=parts.engine.num_pages,
+        end_token_ids=tuple(sorted(parts.end_token_ids)),
+        dtype=str(spec.dtype).removeprefix("torch."),
+        device=str(spec.device),
+        cache_type=config.scheduler.cache_type,
+        overlap=parts.overlap,
+        max_running_req=spec.max_running_req,
+        max_extend_tokens=config.scheduler.max_extend_tokens,
+        pid=os.getpid(),
+        versions={name: _version(name) for name in ("minisgl", "torch", "transformers")},
+    )
+
+
+def main() -> int:
+    folder = Path(sys.argv[1])
+    _leave_signals_to_the_parent()
+    _die_with_the_parent()
+    install_handler()
+    config = LLMConfig.from_kwargs(**json.loads(sys.stdin.readline()))
+    threading.Thread(target=_watch_parent, name="minisgl-lifeline", daemon=True).start()
+    inbox = SocketInbox(folder / REQUESTS, request_codec(), bind=False)
+    outbox = SocketOutbox(folder / NEWS, news_codec(), bind=False)
+    with contextlib.closing(inbox), contextlib.closing(outbox):
+        code = EngineProcess(config, inbox, outbox).run()
+    finish_sending()
+    return code
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # run from a folder, not installed
+        return "unknown"
+
+
+def _leave_signals_to_the_parent() -> None:
+    """Ctrl-C, and a supervisor that signals the whole group, reach the parent too: it ends what runs, then this."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _die_with_the_parent() -> None:
+    """On Linux the kernel sees to it, even if every thread here is stuck."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _watch_parent() -> None:
+    """Anywhere: nobody writes to the standard input any more, so its end means that the parent is gone."""
+    sys.stdin.read()
+    os._exit(PARENT_DIED)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

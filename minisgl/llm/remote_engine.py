@@ -1,0 +1,239 @@
+"""`RemoteEngine`: the parent's side of an engine process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+
+from minisgl.core import Limits
+from minisgl.llm.client import Client
+from minisgl.llm.config import LLMConfig
+from minisgl.llm.engine_process import NEWS, REQUESTS
+from minisgl.llm.router import Router, Sink
+from minisgl.message import (
+    AbortMsg,
+    EngineFailed,
+    EngineInfo,
+    EngineReady,
+    EngineStats,
+    FinishMsg,
+    LoadProgress,
+    Question,
+    Reply,
+    RequestMsg,
+    ShutdownMsg,
+    UserMsg,
+)
+from minisgl.message.sockets import SocketInbox, SocketOutbox
+from minisgl.message.wire import News, news_codec, request_codec
+from minisgl.tokenizer import load_tokenizer
+from minisgl.utils.logging import get_logger
+
+POLL_S = 0.2  # how soon a death is noticed, and messages that met a full socket are sent
+logger = get_logger(__name__)
+
+
+class RemoteEngine:
+    """An engine in a process of its own, with the verbs of `Link`; safe between threads.
+
+        engine = RemoteEngine(LLMConfig.from_kwargs(model="smollm2"), on_death=print)
+        client = engine.connect()
+
+    ready: the EngineInfo once it has loaded, a ValueError with the engine's own words if the configuration or the
+    model is wrong, else a RuntimeError. on_progress is told what is being loaded. on_death is told why, when the
+    process has ended without being asked to, and after every open request was answered with an error. Both are called
+    in the one thread that also takes the replies, calls the sinks and starts the process: the kernel kills the process
+    when that thread ends.
+    """
+
+    def __init__(
+        self,
+        config: LLMConfig,
+        *,
+        on_progress: Callable[[str], None] = lambda stage: None,
+        on_death: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        self.error: BaseException | None = None
+        self.ready: Future[EngineInfo] = Future()
+        self.ready.set_running_or_notify_cancel()
+        self._on_progress, self._on_death = on_progress, on_death
+        self._router = Router()
+        self._codec = request_codec()
+        self._posting = threading.RLock()  # a collection under it may close a forgotten stream, which comes back here
+        self._backlog: deque[bytes] = deque()
+        self._failure: EngineFailed | None = None
+        self._closing = self._is_over = False
+        self._folder = Path(tempfile.mkdtemp(prefix="minisgl-"))  # mode 0700
+        self._outbox = SocketOutbox(self._folder / REQUESTS, self._codec, bind=True)
+        self._process = Future[subprocess.Popen[bytes]]()
+        self._thread = threading.Thread(target=self._run, args=(config,), name="minisgl-remote-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def pid(self) -> int:
+        """Of the engine's process."""
+        return self._process.result().pid
+
+    def connect(self) -> Client:
+        """A client, once the engine is ready. Waits, and loads the tokenizer. Raises what `ready` holds."""
+        info = self.ready.result()
+        limits = Limits(info.vocab_size, info.max_seq_len, info.pool_len)
+        return Client(self, load_tokenizer(Path(info.path)), limits, frozenset(info.end_token_ids))
+
+    def submit(self, requests: Sequence[UserMsg], sink: Sink) -> None:
+        with self._posting:
+            frame = self._codec.encode(requests)
+        self._router.register([request.uid for request in requests], sink)
+        self._post(frame)
+
+    def finish(self, uid: int, num_tokens: int) -> None:
+        self.forget(uid)
+        self._send(FinishMsg(uid, num_tokens))
+
+    def abort(self, uid: int) -> None:
+        self._send(AbortMsg(uid))
+
+    def forget(self, uid: int) -> None:
+        self._router.forget(uid)
+
+    def ask(self, question: Question) -> Future[EngineStats]:
+        answer = self._router.expect(question.uid)
+        self._send(question)
+        return answer
+
+    def shutdown(self, timeout: float = 10.0) -> None:
+        """Abort what is open and wait for the process to end; it is killed if it is there after `timeout` seconds.
+
+        A process that has not loaded yet is killed at once. May be called twice, not from `on_death` or a sink.
+        """
+        self._closing = True
+        if self.ready.done():
+            self._send(ShutdownMsg())
+            self._thread.join(timeout)
+        if self._thread.is_alive():
+            self._process.result().kill()
+            self._thread.join()
+
+    # ---- what is sent, in any thread
+
+    def _send(self, message: RequestMsg) -> None:
+        with self._posting:
+            frame = self._codec.encode([message])
+        self._post(frame)
+
+    def _post(self, frame: bytes) -> None:
+        """Never waits: what the engine is too slow for stays here, and goes out in order. Dropped once it has ended."""
+        with self._posting:
+            self._backlog.append(frame)
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._backlog and not self._is_over:
+            frame = self._backlog.popleft()
+            if not self._outbox.offer(frame):
+                self._backlog.appendleft(frame)
+                return
+
+    # ---- what comes, in the one thread
+
+    def _run(self, config: LLMConfig) -> None:
+        inbox = SocketInbox(self._folder / NEWS, news_codec(), bind=True)
+        code = 0
+        try:
+            process = _start(self._folder, config)
+            self._process.set_result(process)
+            with _ending(process):
+                self._follow(inbox, process)
+            code = process.returncode
+        except Exception as error:  # no process, a frame that cannot be read, a callback that failed
+            logger.exception("the link to the engine broke")
+            self._failure = self._failure or EngineFailed(f"the link to it broke: {error!r}")
+        inbox.close()
+        self._end(code)
+
+    def _follow(self, inbox: SocketInbox[News], process: subprocess.Popen[bytes]) -> None:
+        """Take what comes until the process has ended and nothing is left."""
+        news: list[News] = []
+        is_alive = True
+        while is_alive or news:
+            is_alive = process.poll() is None
+            news = inbox.receive(POLL_S)
+            self._take(news)
+            if self._backlog:
+                with self._posting:
+                    self._flush()
+
+    def _take(self, news: list[News]) -> None:
+        replies: list[Reply] = []
+        for item in news:
+            if isinstance(item, LoadProgress):
+                self._on_progress(item.stage)
+            elif isinstance(item, EngineReady):
+                self.ready.set_result(item.info)
+            elif isinstance(item, EngineFailed):
+                self._failure = item
+            else:
+                replies.append(item)
+        self._router.send(replies)
+
+    def _end(self, code: int) -> None:
+        with self._posting:
+            self._is_over = True
+            self._outbox.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._announce(self._reason(code))
+
+    def _announce(self, reason: str) -> None:
+        died = not self._closing
+        if died:
+            self.error = RuntimeError(reason)
+        self._router.close(reason)
+        if not self.ready.done():
+            by_user = self._failure is not None and self._failure.by_user
+            self.ready.set_exception(ValueError(reason) if by_user else RuntimeError(reason))
+        if died:
+            self._on_death(reason)
+
+    def _reason(self, code: int) -> str:
+        if self._failure is not None:
+            return self._failure.error if self._failure.by_user else f"the engine died: {self._failure.error}"
+        if self._closing:
+            return "the engine was shut down"
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return f"the engine died: {how}"
+
+
+@contextlib.contextmanager
+def _ending(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Whatever happens meanwhile, the process has ended afterwards."""
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+
+
+def _start(folder: Path, config: LLMConfig) -> subprocess.Popen[bytes]:
+    """The process, with its configuration sent. Its standard output is ours for errors: nothing of it is an answer."""
+    alone = [] if sys.path[0] in ("", os.getcwd()) else ["-P"]  # it shall find modules where we do
+    command = [sys.executable, *alone, "-m", "minisgl.llm.engine_process", str(folder)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, start_new_session=True)
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):  # it is dead already; that is noticed elsewhere
+        process.stdin.write(json.dumps(config.to_kwargs()).encode() + b"\n")
+        process.stdin.flush()
+    return process

@@ -1,0 +1,89 @@
+"""An inbox and an outbox between two processes of one machine: ZeroMQ over Unix sockets in a private folder.
+
+Whoever made the folder (mode 0700) binds, the other side connects. Each way is one socket, in order and without loss
+while both processes live. A sender that reaches the high-water mark waits: memory stays bounded in both processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import zmq
+
+from minisgl.message.wire import Codec
+
+T = TypeVar("T")
+HIGH_WATER = 256  # frames that wait on each side: steps of an engine one way, calls of a client the other
+LINGER_MS = 2000  # how long a closing outbox tries to get rid of what it has
+
+
+class SocketInbox(Generic[T]):
+    """Receives from one `SocketOutbox`; for one thread."""
+
+    def __init__(self, path: Path, codec: Codec[T], *, bind: bool) -> None:
+        self._codec = codec
+        self._socket = _open_socket(zmq.PULL, path, bind)
+
+    def receive(self, timeout: float | None) -> list[T]:
+        """All that has arrived, in order; waits for up to `timeout` seconds for it, or for ever (None).
+
+        ValueError for bytes that are no messages.
+        """
+        messages: list[T] = []
+        if self._socket.poll(None if timeout is None else int(timeout * 1000)):
+            while (frame := self._next_frame()) is not None:
+                messages += self._codec.decode(frame)
+        return messages
+
+    def close(self) -> None:
+        self._socket.close(linger=0)
+
+    def _next_frame(self) -> bytes | None:
+        try:
+            frame = self._socket.recv(zmq.NOBLOCK)
+        except zmq.Again:
+            return None
+        assert isinstance(frame, bytes)
+        return frame
+
+
+class SocketOutbox(Generic[T]):
+    """Sends to one `SocketInbox`; for one thread at a time."""
+
+    def __init__(self, path: Path, codec: Codec[T], *, bind: bool) -> None:
+        self._codec = codec
+        self._socket = _open_socket(zmq.PUSH, path, bind)
+
+    def send(self, messages: Sequence[T]) -> None:
+        """One frame, if there is anything to send. Waits at the high-water mark."""
+        if messages:
+            self._socket.send(self._codec.encode(messages))
+
+    def offer(self, frame: bytes) -> bool:
+        """Send encoded messages, unless that would mean waiting; whether they were sent."""
+        try:
+            self._socket.send(frame, zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        return True
+
+    def close(self) -> None:
+        """What is on its way still arrives, if the process waits for it with `finish_sending`."""
+        self._socket.close(linger=LINGER_MS)
+
+
+def finish_sending() -> None:
+    """Wait until closed outboxes have got rid of what they had, but not much longer than LINGER_MS.
+
+    The last call of a process here: all its sockets must have been closed.
+    """
+    zmq.Context.instance().term()
+
+
+def _open_socket(kind: int, path: Path, bind: bool) -> zmq.Socket[bytes]:
+    socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
+    socket.set_hwm(HIGH_WATER)
+    (socket.bind if bind else socket.connect)(f"ipc://{path}")
+    return socket

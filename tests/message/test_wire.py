@@ -1,0 +1,113 @@
+"""Messages as bytes and back."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minisgl.core import SamplingParams, TokenLogprobs
+from minisgl.message import (
+    AbortMsg,
+    EngineFailed,
+    EngineStats,
+    FinishMsg,
+    FlushMsg,
+    LoadProgress,
+    ShutdownMsg,
+    StatsMsg,
+    StatsReply,
+    TokenReply,
+    UserMsg,
+)
+from minisgl.message.wire import news_codec, request_codec
+
+PARAMS = SamplingParams(
+    temperature=0.5,
+    stop=["a", "🦀"],
+    stop_token_ids=[3],
+    logit_bias={7: -1.5},
+    seed=-(2**63),
+    top_k=2**63 - 1,
+    logprobs=2,
+)
+INFINITE = TokenLogprobs(5, -0.5, ((5, -0.5), (6, float("-inf"))))
+REQUESTS = [AbortMsg(2), FinishMsg(3, 7), FinishMsg(4, 1), StatsMsg(5, recount=True), FlushMsg(6), ShutdownMsg()]
+NEWS = [
+    TokenReply(1, (5,)),
+    TokenReply(2, (5, 6), "stop", (INFINITE, INFINITE), 3, 0.25, (None, INFINITE)),
+    StatsReply(3, EngineStats(num_running=4, uptime_s=1.5)),
+    TokenReply(4, finish_reason="error", error="NaN 🦀"),
+    LoadProgress("weights"),
+    EngineFailed("no such file", by_user=True),
+]
+
+
+def test_everything_comes_back_as_it_was_and_in_order() -> None:
+    assert request_codec().decode(request_codec().encode(REQUESTS)) == REQUESTS
+    assert news_codec().decode(news_codec().encode(NEWS)) == NEWS
+
+
+def test_a_request_comes_back_with_its_array_and_checked_params() -> None:
+    sent = UserMsg(2**40, np.array([0, 7, 2**31 - 1], np.int32), PARAMS, seed=2**63 - 1, cache_salt="ten\u0000ant")
+    (got,) = request_codec().decode(request_codec().encode([sent]))
+    assert isinstance(got, UserMsg)
+    assert got.input_ids.tolist() == sent.input_ids.tolist()
+    assert got.input_ids.dtype == np.int32
+    got.input_ids[0] = 1  # the receiver owns it
+    assert (got.uid, got.sampling_params, got.seed, got.cache_salt) == (sent.uid, PARAMS, sent.seed, sent.cache_salt)
+    assert got.sampling_params.stop == ("a", "🦀")
+
+
+def test_params_that_are_not_allowed_are_refused_where_they_arrive() -> None:
+    good = request_codec().encode([UserMsg(1, np.zeros(1, np.int32), SamplingParams(top_p=0.125), 0)])
+    bad = good.replace(np.array(0.125, ">f8").tobytes(), np.array(1.125, ">f8").tobytes())
+    with pytest.raises(ValueError, match=r"top_p=1\.125 is not in"):
+        request_codec().decode(bad)
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (b"", "0 bytes .* truncated"),
+        (b"\xc1", "malformed"),
+        (b"\x90\x90", "trailing"),
+        (b"\x80", "Expected `array`"),
+        (pickle.dumps([1, 2]), "cannot be read"),
+        (b"\x91\x92\xa9Surprises\x90", "unknown type 'Surprises'; known are UserMsg"),
+        (b"\x91\x92\xa8AbortMsg\x91\x81\xa3uid\xa1x", r"Expected `int`, got `str` - at `\$\[0\]\.uid`"),
+        (b"\x91\x92\xa8AbortMsg\x91\x80", "missing required field `uid`"),
+    ],
+)
+def test_bytes_that_are_no_messages_are_an_error_that_says_where(frame: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        request_codec().decode(frame)
+
+
+def test_token_ids_of_half_a_number_are_refused() -> None:
+    frame = request_codec().encode([UserMsg(1, np.zeros(2, np.int32), SamplingParams(), 0)])
+    with pytest.raises(ValueError, match="token ids are not bytes"):
+        request_codec().decode(frame.replace(b"\xc4\x08" + bytes(8), b"\xc4\x07" + bytes(7)))
+
+
+def test_what_has_no_bytes_is_refused_before_it_is_sent() -> None:
+    with pytest.raises(ValueError, match="surrogates"):
+        request_codec().encode([UserMsg(1, np.zeros(1, np.int32), SamplingParams(), 0, cache_salt="\ud800")])
+    with pytest.raises(ValueError, match="over 64 bits"):
+        request_codec().encode([AbortMsg(2**70)])
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_a_damaged_frame_is_an_error_or_other_messages_but_never_a_crash(data: st.DataObject) -> None:
+    frame = bytearray(news_codec().encode(NEWS))
+    for _ in range(data.draw(st.integers(1, 4))):
+        frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        messages = news_codec().decode(bytes(frame[: data.draw(st.integers(0, len(frame)))]))
+    except ValueError:
+        return
+    assert all(type(message) in {type(known) for known in NEWS} for message in messages)
