@@ -8,8 +8,8 @@ from typing import Any
 from transformers import PreTrainedTokenizerFast
 
 # Arguments of transformers' apply_chat_template that are no template variables: what comes out is ours to decide.
-_RESERVED = {"conversation", "tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict"}
-_RESERVED |= {"return_assistant_tokens_mask", "sanitize_control_tokens", "tokenizer_kwargs"}
+RESERVED = {"conversation", "tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict"}
+RESERVED |= {"return_assistant_tokens_mask", "sanitize_control_tokens", "tokenizer_kwargs"}
 _COMMON_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 
 
@@ -67,7 +67,7 @@ def render_chat(
     hf: PreTrainedTokenizerFast, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool, **kwargs: Any
 ) -> str:
     """The text of a chat by the template of `hf`. Raises ValueError whatever goes wrong inside the template."""
-    if reserved := sorted(_RESERVED & kwargs.keys()):
+    if reserved := sorted(RESERVED & kwargs.keys()):
         raise ValueError(f"not a chat template variable: {', '.join(reserved)}")
     if hf.chat_template is None and kwargs.get("chat_template") is None:
         raise ValueError("this model has no chat template: send a plain prompt instead of messages")

@@ -7,10 +7,14 @@ from typing import Annotated, Any, Protocol
 from msgspec import Meta
 
 from minisgl.server.errors import ApiError
+from minisgl.tokenizer.chat import RESERVED
 
 ChatTemplateKwargs = Annotated[dict[str, Any], Meta(description="Variables of the model's chat template.")]
 ContinueFinalMessage = Annotated[bool, Meta(description="The answer goes on where the last message ends.")]
 ReasoningEffort = Annotated[str, Meta(description="Handed to the chat template, which may know it or not.")]
+# Beside what the template's renderer reserves: arguments on the way to it, fields of their own, and what is refused.
+_NO_VARIABLES = RESERVED | {"self", "hf", "messages", "add_generation_prompt", "continue_final_message"}
+_NO_VARIABLES |= {"chat_template", "documents", "tools"}
 
 
 class TemplateFields(Protocol):
@@ -25,8 +29,9 @@ class TemplateFields(Protocol):
 def template_kwargs(body: TemplateFields) -> dict[str, Any]:
     """Keywords for `Tokenizer.apply_chat_template`. ApiError 400 when they contradict each other."""
     kwargs = dict(body.chat_template_kwargs or {})
-    if "chat_template" in kwargs:
-        raise ApiError(400, "chat_template_kwargs: the template is the model's own", param="chat_template_kwargs")
+    if reserved := sorted(_NO_VARIABLES & kwargs.keys()):
+        name = "chat_template_kwargs"
+        raise ApiError(400, f"{name}: not a variable of the template: {', '.join(reserved)}", param=name)
     if body.reasoning_effort is not None:
         kwargs.setdefault("reasoning_effort", body.reasoning_effort)
     kwargs["add_generation_prompt"] = _adds_generation_prompt(body)

@@ -153,8 +153,6 @@ def test_the_template_gets_its_variables(api: Api) -> None:
     try:
         fields = {"chat_template_kwargs": {"x": "-x-"}, "reasoning_effort": "low"}
         assert api.whole("/tokenize", messages=HI, **fields)["tokens"] == ids_of("low-x-Hi")
-        for reserved in ({"chat_template": "x"}, {"tokenize": True}, {"conversation": []}):
-            assert api.error(400, CHAT, messages=HI, chat_template_kwargs=reserved)["message"]
     finally:
         api.engine.tokenizer.hf.chat_template = TEMPLATE
 
@@ -165,3 +163,13 @@ def test_an_answer_may_go_on_where_the_last_message_ends(api: Api) -> None:
     assert "".join(made["token_strs"]).endswith("assistant: Well")
     error = api.error(400, CHAT, messages=messages, continue_final_message=True, add_generation_prompt=True)
     assert error["param"] == "continue_final_message"
+
+
+@pytest.mark.parametrize(
+    "name", ["chat_template", "tokenize", "conversation", "messages", "self", "hf", "tools", "add_generation_prompt"]
+)
+def test_what_is_no_variable_of_a_template_is_refused(api: Api, name: str) -> None:
+    for value in (True, [], "x", {"a": 1}):
+        error = api.error(400, CHAT, messages=HI, chat_template_kwargs={name: value})
+        assert error["param"] == "chat_template_kwargs"
+        assert name in error["message"]
