@@ -11,7 +11,7 @@ from support.live_server import LiveServer, live_server
 from minisgl.tokenizer.load import load_tokenizer
 from minisgl.utils.model_store import resolve_model
 
-FLAGS = ("--model", "smollm2", "--dtype", "float32", "--max-seq-len-override", "8192", "--num-page-override", "16384")
+FLAGS = ("--model", "smollm2", "--dtype", "float32", "--max-seq-len", "8192", "--num-pages", "12288")
 
 
 @pytest.fixture(scope="session")

@@ -1,9 +1,8 @@
-"""aiperf: a short run over each endpoint, and what it counted. TOKENIZER is a folder with tokenizer.json."""
+"""aiperf: a short run over each endpoint, and what it counted."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,7 @@ def profile(url: str, endpoint: str) -> dict:
     """The figures of one run, as aiperf exports them."""
     with tempfile.TemporaryDirectory() as folder:
         command = [Path(sys.executable).parent / "aiperf", "profile", "--model", MODEL, "--url", url]
-        command += ["--endpoint-type", endpoint, "--streaming", "--tokenizer", os.environ["TOKENIZER"]]
+        command += ["--endpoint-type", endpoint, "--streaming", "--tokenizer", "builtin", "--use-server-token-count"]
         command += ["--request-count", str(NUM_REQUESTS), "--concurrency", "2", "--output-tokens-mean", str(OUTPUT_LEN)]
         command += ["--synthetic-input-tokens-mean", "24", "--extra-inputs", "ignore_eos:true"]
         command += ["--ui-type", "none", "--output-artifact-dir", folder]

@@ -17,10 +17,10 @@ TOKENIZER = os.environ["TOKENIZER"]
 TOLERANCE = 1e-3
 
 
-def loglikelihoods(model: str, **options) -> list[tuple[float, bool]]:
+def loglikelihoods(backend: str, **options) -> list[tuple[float, bool]]:
     """(log-likelihood, whether greedy) of every choice of every document, in order."""
     results = lm_eval.simple_evaluate(
-        model=model,
+        model=backend,
         model_args=options,
         tasks=["capitals"],
         task_manager=TaskManager(include_path="."),

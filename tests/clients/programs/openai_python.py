@@ -103,7 +103,7 @@ def errors_are_told_with_param_and_code(url: str) -> None:
     error = refused(url, temperature=-1)
     assert isinstance(error, openai.BadRequestError)
     assert error.param == "temperature", error.body
-    assert "-1" in error.message, error.message
+    assert "temperature" in error.message, error.message
     error = refused(url, model="nope")
     assert isinstance(error, openai.NotFoundError)
     assert error.code == "model_not_found", error.body
@@ -116,7 +116,7 @@ def errors_are_told_with_param_and_code(url: str) -> None:
 def what_is_not_supported_is_refused_by_name(url: str) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
     assert refused(url, tools=[tool]).param == "tools"
-    assert refused(url, response_format={"type": "json_object"}).param == "response_format"
+    assert refused(url, response_format={"type": "json_object"}).param.startswith("response_format")
     assert refused(url, stream=True, audio={"voice": "alloy", "format": "wav"}).param == "audio"
 
 
