@@ -47,5 +47,5 @@ def describe(info: EngineInfo) -> dict[str, str]:
         "context": f"{info.max_seq_len:,} tokens",
         "KV pool": f"{info.pool_len:,} tokens in pages of {info.page_size}",
         "prefix cache": info.cache_type,
-        "at once": f"{info.max_running_req} sequences",
+        "runs": f"{info.max_running_req} sequences at once",
     }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -68,6 +69,13 @@ def test_a_wrong_flag_is_one_line_and_exit_2(run, served, flags: tuple[str, ...]
     assert done.code == 2
     assert done.err.startswith(f"error: {words}")
     assert not vars(served)
+
+
+def test_a_port_in_use_is_one_line_and_exit_2(run) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = run("serve", "--port", str(port))
+    assert (done.code, done.err) == (2, f"error: port {port} on 127.0.0.1 is in use; --port takes another one\n")
 
 
 def test_the_predecessors_command_line_serves(run, served) -> None:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import signal
 import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.lifecycle_server import Server, lifecycle_server
-
-FOR_EVER = {"model": "scripted", "prompt": "hi", "max_tokens": 500, "stream": True}
+from support.streams import FOR_EVER, Stream, status_of_health, wait_until
 
 
 @contextmanager
@@ -35,49 +29,6 @@ def serving(tmp_path: Path, drain_timeout: float = 30) -> Iterator[Server]:
         yield server
 
 
-def status_of_health(server: Server) -> tuple[int, Any] | None:
-    try:
-        return server.get("/health")
-    except (OSError, http.client.HTTPException):
-        return None
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.02)
-
-
-class Stream(threading.Thread):
-    """A completion that is read to its end. events: what came in `data:` lines so far."""
-
-    def __init__(self, server: Server, **changes: Any) -> None:
-        super().__init__(daemon=True)
-        self.events: list[Any] = []
-        self._port, self._body = server.port, json.dumps({**FOR_EVER, **changes})
-        self.start()
-        wait_until(lambda: len(self.events) > 2)
-
-    def run(self) -> None:
-        with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)) as connection:
-            connection.request("POST", "/v1/completions", self._body, {"Content-Type": "application/json"})
-            with connection.getresponse() as response, suppress(http.client.HTTPException, OSError):
-                for line in response:
-                    self._take(line)
-
-    def to_the_end(self) -> Any:
-        """The last event."""
-        self.join(30)
-        assert not self.is_alive(), "the stream never ended"
-        return self.events[-1]
-
-    def _take(self, line: bytes) -> None:
-        name, _, text = line.strip().partition(b": ")
-        if name == b"data":
-            self.events.append("[DONE]" if text == b"[DONE]" else json.loads(text))
-
-
 def test_health_is_503_while_loading_and_200_after(tmp_path: Path) -> None:
     with loading(tmp_path, 0.5) as server:
         assert status_of_health(server) == (503, {"status": "loading"})
@@ -93,7 +44,7 @@ def test_health_is_503_while_loading_and_200_after(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_accepting_lets_open_streams_end_and_exits_with_0(number: int, tmp_path: Path) -> None:
     with serving(tmp_path) as server:
-        streams = [Stream(server, max_tokens=50) for _ in range(3)]
+        streams = [Stream(server.port, max_tokens=50) for _ in range(3)]
         server.signal(number)
         wait_until(lambda: status_of_health(server) is None)
         assert [stream.to_the_end() for stream in streams] == ["[DONE]"] * 3
@@ -106,7 +57,7 @@ def test_a_signal_stops_accepting_lets_open_streams_end_and_exits_with_0(number:
 
 def test_streams_that_outlast_the_drain_timeout_end_with_an_error_and_exit_is_0(tmp_path: Path) -> None:
     with serving(tmp_path, drain_timeout=0.2) as server:
-        streams = [Stream(server) for _ in range(3)]
+        streams = [Stream(server.port) for _ in range(3)]
         server.signal(signal.SIGTERM)
         assert {tuple(stream.to_the_end()) for stream in streams} == {("error",)}
         assert server.exit_code() == 0
@@ -115,7 +66,7 @@ def test_streams_that_outlast_the_drain_timeout_end_with_an_error_and_exit_is_0(
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
-        stream = Stream(server)
+        stream = Stream(server.port)
         server.signal(signal.SIGTERM)
         wait_until(lambda: status_of_health(server) is None)
         server.signal(signal.SIGTERM)
@@ -139,7 +90,7 @@ def test_what_cannot_be_loaded_ends_the_server_with_its_reason(tmp_path: Path) -
 
 def test_when_the_engine_dies_streams_and_probes_are_told_and_the_process_fails(tmp_path: Path) -> None:
     with serving(tmp_path) as server:
-        streams = [Stream(server) for _ in range(20)]
+        streams = [Stream(server.port) for _ in range(20)]
         server.signal(signal.SIGUSR1)
         wait_until(lambda: status_of_health(server) == (503, {"status": "dead"}), seconds=2)
         status, body = server.post("/v1/completions", FOR_EVER)
