@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -68,11 +67,10 @@ class Client:
         self._link = link
         self._end_token_ids = end_token_ids
         self._uids = itertools.count()
-        self._lock = threading.Lock()  # the tokenizer keeps state while it encodes
 
     def prepare(self, prompt: Prompt, params: SamplingParams | None, cache_salt: str = "") -> Prepared:
         """Tokenize a text, take token ids as they are, and check both. ValueError when it can never run."""
-        input_ids = self._encode(prompt) if isinstance(prompt, str) else _token_ids(prompt)
+        input_ids = self._encode(prompt, self.tokenizer.encode) if isinstance(prompt, str) else _token_ids(prompt)
         return self._checked(input_ids, params, cache_salt)
 
     def prepare_chat(
@@ -83,9 +81,8 @@ class Client:
         cache_salt: str = "",
     ) -> Prepared:
         """The same for a conversation, by the model's chat template."""
-        with self._lock:
-            input_ids = self.tokenizer.apply_chat_template(messages, **template_kwargs)
-        return self._checked(input_ids, params, cache_salt)
+        text = self.tokenizer.render(messages, **template_kwargs)
+        return self._checked(self._encode(text, self.tokenizer.encode_rendered), params, cache_salt)
 
     def submission(self, prepared: Sequence[Prepared]) -> Submission:
         """Requests for all of them, to be started together."""
@@ -111,10 +108,9 @@ class Client:
         self.limits.check(input_ids, params)
         return Prepared(input_ids, params, cache_salt)
 
-    def _encode(self, text: str) -> Int32Array:
+    def _encode(self, text: str, encode: Callable[[str], Int32Array]) -> Int32Array:
         self.limits.check_text(text, self.tokenizer.longest_token)
-        with self._lock:
-            return self.tokenizer.encode(text)
+        return encode(text)
 
     def _stream(self, uid: int, index: int, choice: int, prompt: Prepared) -> RequestStream:
         return RequestStream(

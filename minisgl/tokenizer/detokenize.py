@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import tokenizers
@@ -110,6 +111,7 @@ def _byte_alphabet() -> dict[str, int]:
 _BYTE_OF = _byte_alphabet()
 
 
+@lru_cache(maxsize=2**18)
 def byte_level_bytes(token: str | None) -> bytes:
     """The bytes that a token stands for; an added token that is not in the byte alphabet stands for itself."""
     if token is None:

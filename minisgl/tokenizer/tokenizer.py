@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from minisgl.core.batch import Int32Array
@@ -13,7 +14,7 @@ from minisgl.tokenizer.chat import render_chat
 
 
 class Tokenizer:
-    """A model's tokenizer. hf: the same as a Hugging Face object, to be called as `hf(text).input_ids`.
+    """A model's tokenizer, safe between threads. hf: the same as a Hugging Face object, as `hf(text).input_ids`.
 
     vocab_size: added tokens included. special_ids: the ids that `decode` leaves out. longest_token: in characters.
     """
@@ -42,7 +43,14 @@ class Tokenizer:
         `continue_final_message`, and variables of the template. Raises ValueError, naming messages[i] where it can,
         for messages that the template cannot take, and for a model without a template.
         """
-        text = render_chat(self.hf, messages, add_generation_prompt=add_generation_prompt, **kwargs)
+        return self.encode_rendered(self.render(messages, add_generation_prompt, **kwargs))
+
+    def render(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **kwargs: Any) -> str:
+        """The text of which `apply_chat_template` makes ids; it may be much longer than the messages."""
+        return render_chat(self.hf, messages, add_generation_prompt=add_generation_prompt, **kwargs)
+
+    def encode_rendered(self, text: str) -> Int32Array:
+        """[N] int32: the ids of a text that a chat template has written, in which BOS stands already, if any."""
         return self._ids(text, add_special_tokens=False)
 
     def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
@@ -52,9 +60,23 @@ class Tokenizer:
 
     def _ids(self, text: str, add_special_tokens: bool) -> Int32Array:
         _refuse_lone_surrogate(text)
-        # Not through `backend`: a user's hf(text, truncation=True) leaves truncation on there, this call turns it off.
-        ids = self.hf(text, add_special_tokens=add_special_tokens, return_attention_mask=False, verbose=False).input_ids
-        return np.array(ids, dtype=np.int32)
+        # A batch of one: it lets go of the interpreter lock, which `encode` keeps for seconds if the text is long.
+        (encoding,) = self._plain_backend().encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        return np.array(encoding.ids, dtype=np.int32)
+
+    def _plain_backend(self) -> tokenizers.Tokenizer:
+        """One that cuts and pads nothing: a user's hf(text, truncation=True) leaves that on in `backend`.
+
+        It is not turned off there, since another thread may be encoding with it.
+        """
+        backend: tokenizers.Tokenizer = self.backend
+        if backend.truncation is None and backend.padding is None and not backend.encode_special_tokens:
+            return backend
+        plain = tokenizers.Tokenizer.from_str(backend.to_str())
+        plain.no_truncation()
+        plain.no_padding()
+        plain.encode_special_tokens = False
+        return plain
 
 
 def _refuse_lone_surrogate(text: str) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterable
 
 import numpy as np
 import pytest
 from support.scripted_link import ScriptedLink, logprob_of, make_engine_client, tokens
-from support.tiny_model import EOS
+from support.tiny_model import EOS, make_tokenizer
 
 from minisgl.core import ContextLengthError, SamplingParams
+from minisgl.core.batch import Int32Array
 from minisgl.llm import AsyncClient, Delta, Output
 from minisgl.message import EngineStats, UserMsg
+from minisgl.tokenizer import Tokenizer
 
 TEXT = "héllo wörld, 한글 🦀!"
 
@@ -114,7 +117,9 @@ def test_an_aborted_run_is_read_to_its_end() -> None:
         async for deltas in run:
             last = deltas[-1]
         assert last["finish_reason"] == "abort"
-        assert last["output"]["text"].startswith("hihi")
+        text = last["output"]["text"]
+        assert text
+        assert text == ("hi" * len(text))[: len(text)]
 
     asyncio.run(main())
 
@@ -207,3 +212,34 @@ def test_many_readers_of_many_loops_share_one_client() -> None:
 
     for _ in range(2):
         assert asyncio.run(main()) == [f"{i:02}" * 20 for i in range(50)]
+
+
+def test_a_template_that_writes_far_too_much_is_refused_before_it_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = make_engine_client(tokenizer=Tokenizer(make_tokenizer()))
+    client.tokenizer.hf.chat_template = "{{ messages[0].content * 1000000 }}"
+    monkeypatch.setattr(client.tokenizer, "encode_rendered", lambda text: pytest.fail("it was tokenized"))
+    with pytest.raises(ContextLengthError, match="100000000 characters"):
+        asyncio.run(client.prepare_chat([{"role": "user", "content": "x" * 100}], None, {}))
+
+
+def test_a_long_prompt_does_not_keep_the_next_one_waiting() -> None:
+    """A tokenizer under one lock would make every client wait for the slowest text."""
+    client = make_engine_client(tokenizer=Tokenizer(make_tokenizer()))
+    busy, release, encode = threading.Event(), threading.Event(), client.tokenizer.encode
+
+    def slow(text: str) -> Int32Array:
+        if text == "long":
+            busy.set()
+            assert release.wait(20)
+        return encode(text)
+
+    async def main() -> None:
+        client.tokenizer.encode = slow  # type: ignore[method-assign]
+        long = asyncio.create_task(client.prepare("long", None))
+        while not busy.is_set():
+            await asyncio.sleep(0.001)
+        assert len((await client.prepare("next", None)).input_ids) == 4
+        release.set()
+        await long
+
+    asyncio.run(main())

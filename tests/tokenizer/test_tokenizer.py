@@ -1,3 +1,5 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -59,6 +61,21 @@ def test_ids_outside_the_vocabulary_have_no_text(tiny):
 def test_truncation_asked_for_by_a_user_does_not_stay_on(tiny):
     assert len(tiny.hf("abc", truncation=True, max_length=1).input_ids) == 1
     assert len(tiny.encode("abc")) == 3
+
+
+def test_special_tokens_as_text_asked_for_by_a_user_does_not_stay_on(bos_tokenizer):
+    before = bos_tokenizer.encode("<s>hello").tolist()
+    assert bos_tokenizer.hf("<s>hello", split_special_tokens=True).input_ids != before
+    assert bos_tokenizer.encode("<s>hello").tolist() == before
+
+
+def test_many_threads_encode_at_once_also_after_a_user_left_truncation_on(tiny):
+    """The backend refuses to be changed while it is in use."""
+    tiny.hf("abc", truncation=True, max_length=1)
+    wanted = tiny.encode("abc " * 1000).tolist()
+    with ThreadPoolExecutor(4) as pool:
+        results = [pool.submit(tiny.encode, "abc " * 1000) for _ in range(200)]
+        assert all(result.result().tolist() == wanted for result in results)
 
 
 def test_the_hugging_face_object_gives_the_same_ids(bos_tokenizer):
