@@ -12,7 +12,6 @@ from starlette.types import Receive, Scope, Send
 
 from minisgl.llm.client import Delta, Prepared
 from minisgl.llm.stream import Output
-from minisgl.server.engine_client import EngineClient
 from minisgl.server.errors import ApiError
 from minisgl.server.running import Cause, Cutoff
 from minisgl.server.state import ServerState
@@ -52,7 +51,7 @@ class Job:
     request_id: str
     names: tuple[str, ...]
     stream: bool
-    prepare: Callable[[EngineClient], Awaitable[list[Prepared]]]
+    prepare: Callable[[], Awaitable[list[Prepared]]]
     answer: Callable[[list[Prepared]], Answer]
 
 
@@ -89,7 +88,7 @@ class Generation:
         self._cutoff.cut("disconnect")
 
     async def _serve(self, wire: Wire) -> None:
-        prepared = await self._job.prepare(self._engine)
+        prepared = await self._job.prepare()
         with (
             self._state.gate.enter(sum(prompt.params.n for prompt in prepared)),
             self._state.running.enter(self._job.names, self._cutoff),

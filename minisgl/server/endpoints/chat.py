@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.requests import Request
 
 from minisgl.llm.client import Prepared
@@ -24,7 +26,7 @@ async def chat_completions(request: Request) -> Generation:
         request_id=request_id_of(request),
         names=(request_id_of(request), heading.id),
         stream=bool(body.stream),
-        prepare=lambda engine: _prepare(engine, body),
+        prepare=partial(_prepare, engine, body),
         answer=lambda prepared: ChatAnswer(heading, body, prepared, engine.tokenizer),
     )
     return Generation(state, job)

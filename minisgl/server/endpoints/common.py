@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import secrets
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -72,7 +71,7 @@ def request_id_of(request: Request) -> str:
 
 def make_heading(request: Request, prefix: str) -> Heading:
     """For one answer; its id is the request's, with OpenAI's prefix."""
-    unique = request_id_of(request).partition("-")[2] or secrets.token_hex(12)
+    unique = request_id_of(request).partition("-")[2]
     return Heading(f"{prefix}-{unique}", int(time.time()), state_of(request).model_name)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from starlette.requests import Request
 
 from minisgl.llm.client import Prepared
@@ -22,7 +24,7 @@ async def generate(request: Request) -> Generation:
         request_id=request_id_of(request),
         names=(request_id_of(request), heading.id, *body.names),
         stream=bool(body.stream),
-        prepare=lambda engine: _prepare(engine, body),
+        prepare=partial(_prepare, engine, body),
         answer=lambda prepared: GenerateAnswer(heading, body, prepared, engine.tokenizer),
     )
     return Generation(state, job)
