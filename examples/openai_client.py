@@ -12,7 +12,7 @@ stream = OpenAI().chat.completions.create(
 )
 for chunk in stream:
     if chunk.choices:
-        print(chunk.choices[0].delta.content or "", end="|")
+        print(chunk.choices[0].delta.content or "", end="")
     else:
         usage = chunk.usage
         print(f"\n{usage.prompt_tokens_details.cached_tokens} of {usage.prompt_tokens} prompt tokens were cached")
