@@ -88,12 +88,10 @@ class Generation:
         self._cutoff.cut("disconnect")
 
     async def _serve(self, wire: Wire) -> None:
-        prepared = await self._job.prepare()
-        with (
-            self._state.gate.enter(sum(prompt.params.n for prompt in prepared)),
-            self._state.running.enter(self._job.names, self._cutoff),
-        ):
-            await self._observe(prepared, wire)
+        with self._state.running.enter(self._job.names, self._cutoff):
+            prepared = await self._job.prepare()
+            with self._state.gate.enter(sum(prompt.params.n for prompt in prepared)):
+                await self._observe(prepared, wire)
 
     async def _observe(self, prepared: list[Prepared], wire: Wire) -> None:
         """Whatever happens, the observer hears of it."""

@@ -20,6 +20,7 @@ from minisgl.server.schema.fields import (
     MaxTokens,
     MinP,
     MinTokens,
+    MustBeFalse,
     NumChoices,
     Penalty,
     RepetitionPenalty,
@@ -60,8 +61,19 @@ class GenerateSampling(msgspec.Struct, kw_only=True):
 
     ebnf: None = None
     json_schema: None = None
+    no_stop_trim: MustBeFalse | None = None
     regex: None = None
     structural_tag: None = None
+
+    def __post_init__(self) -> None:
+        if self.no_stop_trim:
+            name = "sampling_params.no_stop_trim"
+            raise ApiError(400, f"{name} is not supported: only false", param=name, code="unsupported_parameter")
+
+    def given(self) -> dict[str, Any]:
+        """What was given, in the names of `SamplingParams`."""
+        names = [field for field in self.__struct_fields__ if field != "no_stop_trim"]
+        return {_RENAMED.get(name, name): value for name in names if (value := getattr(self, name)) is not None}
 
 
 class GenerateRequest(Body, kw_only=True):
@@ -130,10 +142,7 @@ class GenerateRequest(Body, kw_only=True):
         return [self._params(sampling) for sampling in each]
 
     def _params(self, sampling: GenerateSampling) -> SamplingParams:
-        fields: dict[str, Any] = {"temperature": 1.0, "max_tokens": DEFAULT_NEW_TOKENS}
-        for name, value in msgspec.structs.asdict(sampling).items():
-            if value is not None:
-                fields[_RENAMED.get(name, name)] = value
+        fields = {"temperature": 1.0, "max_tokens": DEFAULT_NEW_TOKENS} | sampling.given()
         top = (self.top_logprobs_num or 0) if self.return_logprob else None
         return make_params(fields, logprobs=top, prompt_logprobs=top if self.wants_prompt_logprobs else None)
 

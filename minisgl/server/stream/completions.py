@@ -44,8 +44,9 @@ class CompletionAnswer(OpenAIAnswer[CompletionChoice]):
         """The prompt's text, if it is wanted; its logprobs wait in the choice's maker."""
         if not self._echo:
             return None
-        prompt, input_ids = self._prompts[index // self._n], self.prepared[index // self._n].input_ids
-        text = prompt if isinstance(prompt, str) else self._tokenizer.decode(input_ids)
+        prompt, prepared = self._prompts[index // self._n], self.prepared[index // self._n]
+        input_ids, skip = prepared.input_ids, prepared.params.skip_special_tokens
+        text = prompt if isinstance(prompt, str) else self._tokenizer.decode(input_ids, skip)
         if self.has_logprobs:
             assert prompt_logprobs is not None, f"choice {index} came without its prompt's logprobs"
             self._maker(index).add_prompt(int(input_ids[0]), prompt_logprobs, len(text))

@@ -116,6 +116,24 @@ def test_abort_request_ends_a_request_by_any_of_its_names(name: str) -> None:
     asyncio.run(asyncio.wait_for(test(), 20))
 
 
+def test_abort_request_ends_a_request_that_is_still_tokenized() -> None:
+    async def test() -> None:
+        api = Api()
+        is_tokenizing = asyncio.Event()
+
+        async def prepare(*args: Any, **kwargs: Any) -> Any:
+            is_tokenizing.set()
+            await asyncio.sleep(60)
+
+        api.engine.prepare = prepare  # type: ignore[method-assign]
+        call = Exchange(api, GENERATE, {"text": "Hi", "rid": "mine"})
+        await is_tokenizing.wait()
+        assert api.state.running.abort("mine") == 1
+        assert b"request_aborted" in await call.rest()
+
+    asyncio.run(asyncio.wait_for(test(), 20))
+
+
 def test_requests_of_one_name_all_get_their_own_answer() -> None:
     api = Api()
     bodies = [{"text": text, "rid": "same", "sampling_params": {"max_new_tokens": 3}} for text in ("a", "b")]

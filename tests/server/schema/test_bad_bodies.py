@@ -110,6 +110,9 @@ def test_the_character_nul_is_legal(api: Api) -> None:
         (GENERATE, {"text": "Hi", "input_ids": [1]}, "text"),
         (GENERATE, {"text": ["a", "b"], "sampling_params": [{}]}, "sampling_params"),
         (GENERATE, {"text": "Hi", "sampling_params": {"temperature": 9}}, "sampling_params.temperature"),
+        (GENERATE, {"text": "Hi", "sampling_params": {"no_stop_trim": True}}, "sampling_params.no_stop_trim"),
+        (GENERATE, {"text": "Hi", "sampling_params": [{"regex": "x"}]}, "sampling_params[0].regex"),
+        (GENERATE, {"text": "Hi", "image_data": ["x"]}, "image_data"),
     ],
 )
 def test_the_error_names_the_field(api: Api, path: str, body: dict[str, Any], param: str, stream: bool) -> None:
