@@ -69,6 +69,8 @@ class RemoteEngine:
         self.ready.set_running_or_notify_cancel()
         self._on_progress, self._on_death = on_progress, on_death
         self._router = Router()
+        self._client: Client | None = None
+        self._connecting = threading.Lock()
         self._codec = request_codec()
         self._posting = threading.RLock()  # a collection under it may close a forgotten stream, which comes back here
         self._backlog: deque[bytes] = deque()
@@ -86,10 +88,17 @@ class RemoteEngine:
         return self._process.result().pid
 
     def connect(self) -> Client:
-        """A client, once the engine is ready. Waits, and loads the tokenizer. Raises what `ready` holds."""
+        """The client, always the same one, once the engine is ready: waits, and loads the tokenizer.
+
+        Raises what `ready` holds. (A second client would give the uids of the first one once more.)
+        """
         info = self.ready.result()
-        limits = Limits(info.vocab_size, info.max_seq_len, info.pool_len)
-        return Client(self, load_tokenizer(Path(info.path)), limits, frozenset(info.end_token_ids))
+        with self._connecting:
+            if self._client is None:
+                limits = Limits(info.vocab_size, info.max_seq_len, info.pool_len)
+                end_token_ids = frozenset(info.end_token_ids)
+                self._client = Client(self, load_tokenizer(Path(info.path)), limits, end_token_ids)
+            return self._client
 
     def submit(self, requests: Sequence[UserMsg], sink: Sink) -> None:
         with self._posting:
@@ -229,9 +238,10 @@ def _ending(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 def _start(folder: Path, config: LLMConfig) -> subprocess.Popen[bytes]:
     """The process, with its configuration sent. Its standard output is ours for errors: nothing of it is an answer."""
-    alone = [] if sys.path[0] in ("", os.getcwd()) else ["-P"]  # it shall find modules where we do
-    command = [sys.executable, *alone, "-m", "minisgl.llm.engine_process", str(folder)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, start_new_session=True)
+    command = [sys.executable, "-P", "-m", "minisgl.llm.engine_process", str(folder)]
+    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # it shall find modules where we do
+    env = {**os.environ, "PYTHONPATH": path}
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, start_new_session=True, env=env)
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):  # it is dead already; that is noticed elsewhere
         process.stdin.write(json.dumps(config.to_kwargs()).encode() + b"\n")

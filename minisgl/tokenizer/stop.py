@@ -20,6 +20,8 @@ class StopStrings:
     def push(self, piece: str, armed: bool = True) -> str:
         """The text that is in no stop string. Unarmed, a stop string that ends within `piece` does not count."""
         assert not self.stopped
+        if not self._automata:
+            return piece
         text = self._held + piece
         ends = [automaton.advance(piece, armed) for automaton in self._automata]
         starts = [

@@ -80,6 +80,10 @@ def test_it_says_what_it_became(engine: RemoteEngine, tiny: Path) -> None:
     assert "torch" in info.versions
 
 
+def test_it_has_one_client_however_often_it_is_asked(engine: RemoteEngine, client: AsyncClient) -> None:
+    assert engine.connect() is client.client
+
+
 def test_its_sockets_are_private(engine: RemoteEngine) -> None:
     assert stat.S_IMODE(engine._folder.stat().st_mode) == 0o700
 
