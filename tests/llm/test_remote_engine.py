@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import random
 import signal
 import stat
 import subprocess
@@ -112,6 +114,35 @@ def test_a_reader_that_leaves_gives_its_pages_back(client: AsyncClient) -> None:
         assert stats.free_pages + stats.evictable_tokens == 16384
 
     asyncio.run(main())
+
+
+def test_readers_that_leave_at_any_moment_leave_nothing_behind(engine: RemoteEngine, client: AsyncClient) -> None:
+    """Queued, in prefill, while tokens come, after a stop string; with salts, and a flush now and then."""
+    rng = random.Random(5)
+
+    async def one(number: int) -> None:
+        params = SamplingParams(max_tokens=rng.randint(1, 40), n=rng.choice([1, 1, 3]), stop=rng.choice([(), ("e",)]))
+        prompt = "x" * rng.randint(1, 300)
+        deltas = client.run([await client.prepare(prompt, params, cache_salt=rng.choice(["", "a", "b"]))])
+        async with contextlib.aclosing(deltas):
+            for _ in range(rng.randint(0, 30)):
+                if await anext(deltas, None) is None:
+                    break
+        if number % 20 == 0:
+            await client.flush_cache()
+
+    async def main() -> None:
+        for first in range(0, 200, 40):
+            await asyncio.gather(*(one(number) for number in range(first, first + 40)))
+        stats = await asyncio.wrap_future(client.client.ask_stats(recount=True))
+        while stats.num_running + stats.num_waiting:
+            stats = await asyncio.wrap_future(client.client.ask_stats(recount=True))
+        assert stats.free_pages + stats.evictable_tokens == 16384
+        await client.flush_cache()
+        assert (await client.stats()).free_pages == 16384
+
+    asyncio.run(main())
+    assert not engine._router._sinks
 
 
 def test_signals_for_the_parent_do_not_end_it(engine: RemoteEngine, client: AsyncClient) -> None:
