@@ -1,0 +1,126 @@
+"""The API over the real engine and SmolLM2: what a scripted one cannot show."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.answers import joined_chat, joined_completion, whole_chat, whole_completion
+from support.asgi import CHAT, COMPLETIONS, Api
+
+from minisgl.llm import AsyncLLM
+
+pytestmark = pytest.mark.slow
+ALPHABET = "The alphabet is A, B, C,"
+STORY = "Once upon a time, in a small village by the sea, there lived an old fisherman who"
+
+
+@pytest.fixture(scope="module")
+def llm() -> Iterator[AsyncLLM]:
+    llm = AsyncLLM("smollm2", dtype="float32", num_page_override=4096)
+    yield llm
+    llm.llm.cache_manager.check_integrity()
+    asyncio.run(llm.shutdown())
+
+
+@pytest.fixture
+def api(llm: AsyncLLM) -> Api:
+    """With an empty cache."""
+    api = Api(engine=llm.client)
+    assert api.post("/flush_cache").status_code == 200
+    return api
+
+
+def text_of(api: Api, **body: Any) -> str:
+    text: str = api.whole(COMPLETIONS, **body)["choices"][0]["text"]
+    return text
+
+
+def cached(body: Any) -> int:
+    tokens: int = body["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return tokens
+
+
+@pytest.mark.parametrize("max_tokens", [8, 13])
+def test_text_of_many_bytes_a_character_streams_as_the_tokenizer_decodes_it(
+    api: Api, llm: AsyncLLM, max_tokens: int
+) -> None:
+    body = {"prompt": "한글 " * 6, "temperature": 0, "max_tokens": max_tokens, "logprobs": 2}
+    whole, events = api.whole(COMPLETIONS, **body), api.events(COMPLETIONS, **body)
+    (streamed,), (choice,) = joined_completion(events), whole_completion(whole)
+    assert (streamed["text"], streamed["reason"]) == (choice["text"], choice["reason"])
+    assert streamed["logprobs"]["tokens"] == choice["logprobs"]["tokens"]
+    assert streamed["logprobs"]["text_offset"] == choice["logprobs"]["text_offset"]
+    assert streamed["logprobs"]["token_logprobs"] == pytest.approx(choice["logprobs"]["token_logprobs"], abs=1e-4)
+    ids = api.whole("/generate", text=body["prompt"], sampling_params={"temperature": 0, "max_new_tokens": max_tokens})
+    assert choice["text"] == llm.llm.tokenizer.decode(ids["output_ids"])
+    assert not any("\ufffd" in event["choices"][0]["text"] for event in events[:-2])
+
+
+@pytest.mark.parametrize("stop", ["E, F", [", E", "E"]])
+def test_a_stop_string_over_tokens_is_in_no_chunk(api: Api, stop: Any) -> None:
+    body = {"prompt": ALPHABET, "temperature": 0, "max_tokens": 10, "stop": stop}
+    text = text_of(api, **{**body, "stop": None})
+    stops = [stop] if isinstance(stop, str) else stop
+    wanted = text[: min(text.index(each) for each in stops if each in text)]
+    (streamed,) = joined_completion(api.events(COMPLETIONS, **body))
+    assert (streamed["text"], streamed["reason"]) == (wanted, "stop")
+    assert text_of(api, **body) == wanted
+
+
+def test_echoed_logprobs_are_the_same_cold_and_cached(api: Api) -> None:
+    body = {"prompt": STORY, "temperature": 0, "max_tokens": 1, "echo": True, "logprobs": 2}
+    cold, warm = (api.whole(COMPLETIONS, **body)["choices"][0]["logprobs"] for _ in range(2))
+    assert cold["tokens"] == warm["tokens"]
+    assert len(cold["tokens"]) == api.whole("/tokenize", prompt=STORY)["count"] + 1
+    assert cold["token_logprobs"][0] is None
+    assert warm["token_logprobs"][1:] == pytest.approx(cold["token_logprobs"][1:], abs=1e-4)
+
+
+def test_a_prefix_hit_changes_the_usage_and_not_the_answer(api: Api) -> None:
+    body = {"prompt": STORY, "temperature": 0, "max_tokens": 6}
+    cold, warm = api.whole(COMPLETIONS, **body), api.whole(COMPLETIONS, **body)
+    assert cold["choices"] == warm["choices"]
+    assert (cached(cold), cached(warm)) == (0, warm["usage"]["prompt_tokens"] - 1)
+
+
+def test_two_salts_share_nothing_and_each_its_own(api: Api) -> None:
+    for salt in (None, "x", "y"):
+        body = {"prompt": STORY, "temperature": 0, "max_tokens": 1, "cache_salt": salt}
+        assert cached(api.whole(COMPLETIONS, **body)) == 0
+        assert cached(api.whole(COMPLETIONS, **body)) > 0
+
+
+def test_a_flushed_cache_is_cold(api: Api) -> None:
+    body = {"prompt": STORY, "temperature": 0, "max_tokens": 1}
+    api.whole(COMPLETIONS, **body)
+    api.post("/flush_cache")
+    assert cached(api.whole(COMPLETIONS, **body)) == 0
+
+
+def test_a_seed_repeats_every_choice_and_streams_the_same(api: Api) -> None:
+    body = {"messages": [{"role": "user", "content": "Tell me a story."}], "max_tokens": 6, "n": 4, "seed": 7}
+    first = whole_chat(api.whole(CHAT, **body, temperature=1.2))
+    assert whole_chat(api.whole(CHAT, **body, temperature=1.2)) == first
+    assert joined_chat(api.events(CHAT, **body, temperature=1.2)) == first
+    assert len({choice["text"] for choice in first}) > 1
+
+
+def test_without_a_seed_answers_differ(api: Api) -> None:
+    assert len({text_of(api, prompt=STORY, temperature=1.2, max_tokens=6) for _ in range(4)}) > 1
+
+
+def test_impossible_tokens_have_a_finite_logprob(api: Api) -> None:
+    bias = {str(token_id): -100 for token_id in range(100)}
+    body = {"prompt": ALPHABET, "logprobs": 5, "top_k": 1, "logit_bias": bias, "max_tokens": 3, "echo": True}
+    values = api.whole(COMPLETIONS, **body)["choices"][0]["logprobs"]["token_logprobs"]
+    assert all(-9999.0 <= value <= 0 for value in values[1:])
+
+
+def test_a_prompt_that_is_not_sent_is_not_continued(api: Api) -> None:
+    """SmolLM2 adds no BOS, so an empty text is no prompt; after the refusal the server answers as before."""
+    before = text_of(api, prompt=ALPHABET, temperature=0, max_tokens=5)
+    assert api.check_error(400, api.post(COMPLETIONS, prompt=""))["param"] == "prompt"
+    assert text_of(api, prompt=ALPHABET, temperature=0, max_tokens=5) == before
