@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 _BOOLS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+_LOG_FORMATS = ("text", "json")
 _KERNELS = ("auto", "torch")
 
 
@@ -44,6 +45,12 @@ def _log_level(text: str) -> str:
     if text.upper() not in _LOG_LEVELS:
         raise ValueError(text)
     return text.upper()
+
+
+def _log_format(text: str) -> str:
+    if text.lower() not in _LOG_FORMATS:
+        raise ValueError(text)
+    return text.lower()
 
 
 def _api_key(text: str) -> str | None:
@@ -101,6 +108,9 @@ class Env:
         )
         self.LOG_LEVEL = _read(
             env, "MINISGL_LOG_LEVEL", _log_level, "WARNING", "least severe message that the command line shows"
+        )
+        self.LOG_FORMAT = _read(
+            env, "MINISGL_LOG_FORMAT", _log_format, "text", "text, or json: each message is a JSON object"
         )
         self.API_KEY = _read(
             env, "MINISGL_API_KEY", _api_key, None, "what clients of the server must send, unless --api-key says it"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
 NS = 10**9
+EXPORT_TIMEOUT_S = 3.0  # for a batch, its retries included; so long may the end of the server wait
 OPERATIONS = {"/v1/chat/completions": "chat"}  # every other one completes a text
 
 
@@ -60,7 +61,8 @@ def start_tracing(endpoint: str, model_name: str) -> Tracing:
     except ModuleNotFoundError as error:
         raise ValueError(f"--otlp-endpoint needs the extra `otel`: pip install 'minisgl[otel]' ({error})") from error
     provider = TracerProvider(resource=Resource.create({"service.name": "minisgl"}))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces")))
+    exporter = OTLPSpanExporter(f"{endpoint.rstrip('/')}/v1/traces", timeout=EXPORT_TIMEOUT_S)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
     return Tracing(provider, model_name)
 
 

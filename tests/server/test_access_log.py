@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
 from support.server_app import ask, make_app
 
+from minisgl.env import ENV
 from minisgl.server.access_log import fields_of, log_request
-from minisgl.server.logs import UVICORN, install_logs
+from minisgl.server.logs import FOREIGN, install_logs
 from minisgl.server.records import RequestRecord
-from minisgl.utils.logging import ROOT, install_handler
+from minisgl.utils.logging import ROOT
 
 GENERATED = RequestRecord(
     "req-1",
@@ -29,8 +31,11 @@ GENERATED = RequestRecord(
 
 
 @pytest.fixture(autouse=True)
-def _loggers_as_before() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in (ROOT, UVICORN, "minisgl.server.access_log")]
+def _loggers_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(ENV.LOG_FORMAT, "value", "text")
+    monkeypatch.setenv("MINISGL_LOG_FORMAT", "text")
+    own = ("minisgl.server.access_log", "minisgl.server.reporter")
+    loggers = [logging.getLogger(name) for name in (ROOT, *FOREIGN, *own)]
     before = [(logger, list(logger.handlers), logger.level, logger.propagate) for logger in loggers]
     yield
     for logger, handlers, level, propagate in before:
@@ -42,7 +47,6 @@ Capture = pytest.CaptureFixture[str]
 
 
 def install(*, as_json: bool = False, requests: bool = True) -> None:
-    install_handler()
     install_logs(as_json=as_json, requests=requests)
 
 
@@ -50,9 +54,8 @@ def test_a_request_that_generated_is_one_line_with_its_tokens_and_times(capsys: 
     install()
     log_request(GENERATED)
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.endswith(
-        "POST /v1/completions 200 req-1 prompt=37 cached=36 generated=8 queue=1.2ms first=40.0ms finish=stop total=500.0ms"
-    )
+    times = "queue=1.2ms first=40.0ms finish=stop total=500.0ms"
+    assert line.endswith(f"POST /v1/completions 200 req-1 prompt=37 cached=36 generated=8 {times}")
 
 
 def test_another_request_is_one_line_too(capsys: Capture) -> None:
@@ -82,13 +85,14 @@ def test_as_json_every_line_is_an_object_tracebacks_and_uvicorn_included(capsys:
         raise LookupError("two\nlines")
     except LookupError:
         logging.getLogger("minisgl.server.app").exception("it failed")
-    logging.getLogger(UVICORN).warning("odd request")
+    logging.getLogger("uvicorn.error").warning("odd request")
     request, failure, foreign = map(json.loads, capsys.readouterr().err.splitlines())
     assert {**request, **fields_of(GENERATED)} == request
     assert request["queue_s"] == 0.001235
     assert (failure["level"], failure["message"]) == ("ERROR", "it failed")
     assert "LookupError: two\nlines" in failure["exception"]
     assert foreign["message"] == "odd request"
+    assert os.environ["MINISGL_LOG_FORMAT"] == "json", "which the engine's process inherits"
 
 
 def test_a_path_cannot_forge_a_line(capsys: Capture) -> None:

@@ -14,7 +14,7 @@ from support.live_server import LiveServer, free_port, live_server
 from support.streams import Stream, status_of_health, wait_until
 
 pytestmark = pytest.mark.slow
-SMALL = ("--max-seq-len", "1024", "--num-pages", "8192", "--max-running", "32")
+SMALL = ("--max-seq-len", "1024", "--num-pages", "8192", "--max-running", "32", "--drain-timeout", "3")
 LONG = {"model": "smollm2", "ignore_eos": True, "max_tokens": 400}
 
 
@@ -41,11 +41,13 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for path in lists for child in path.read_text().split()]
 
 
-def test_sigterm_lets_streams_end_and_the_engine_with_them(server: LiveServer) -> None:
+def test_sigterm_lets_streams_end_in_time_and_tells_those_that_do_not(server: LiveServer) -> None:
     engine = engine_of(server)
-    streams = [Stream(server.port, model="smollm2", max_tokens=24, ignore_eos=True) for _ in range(3)]
+    short = [Stream(server.port, model="smollm2", max_tokens=24, ignore_eos=True) for _ in range(3)]
+    long = Stream(server.port, **LONG)
     server.process.send_signal(signal.SIGTERM)
-    assert [stream.to_the_end() for stream in streams] == ["[DONE]"] * 3
+    assert [stream.to_the_end() for stream in short] == ["[DONE]"] * 3
+    assert long.to_the_end()["error"]["code"] == "server_shutting_down"
     assert server.process.wait(30) == 0
     assert not is_running(engine)
 
