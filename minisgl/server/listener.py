@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 
 BACKLOG = 2048
@@ -22,6 +23,11 @@ def listen(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise ValueError(f"port {port} on {host} is in use; --port takes another one") from error
         raise ValueError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from error
+
+
+def is_private(listener: socket.socket) -> bool:
+    """Whether only this machine can reach it."""
+    return ipaddress.ip_address(listener.getsockname()[0]).is_loopback
 
 
 def address_of(listener: socket.socket) -> str:

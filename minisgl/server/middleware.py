@@ -3,6 +3,7 @@ disconnection from the routes, and cost time for every token."""
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import re
 import secrets
@@ -20,6 +21,7 @@ logger = get_logger(__name__)
 OPEN_PATHS = frozenset({"/health", "/metrics"})  # for probes and Prometheus, which have no key
 REQUEST_ID, CLIENT_REQUEST_ID = b"x-request-id", b"x-client-request-id"
 MAX_CLIENT_ID_LEN = 128
+BODY_TIMEOUT_S = 60.0
 _NOT_IN_AN_ID = re.compile(rb"[^\x21-\x7e]")
 
 
@@ -108,7 +110,10 @@ class ApiKey:
 
 
 class BodyLimit:
-    """413 for a body of more than max_bytes: at once if its length is announced, else when it has come that far."""
+    """413 for a body of more than max_bytes: at once if its length is announced, else when it has come that far.
+
+    400 for one that has not come whole after BODY_TIMEOUT_S: a client that sends nothing holds nothing for ever.
+    """
 
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self._app = app
@@ -117,21 +122,25 @@ class BodyLimit:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         length = header(scope, b"content-length")
         if length is not None and int(length) > self._max_bytes:
-            await error_response(self._error())(scope, receive, send)
+            await error_response(self._too_large())(scope, receive, send)
             return
-        num_bytes = 0
+        deadline = asyncio.get_running_loop().time() + BODY_TIMEOUT_S
+        num_bytes, is_whole = 0, False
 
         async def receive_counted() -> Message:
-            nonlocal num_bytes
-            message = await receive()
+            nonlocal num_bytes, is_whole
+            if is_whole:  # what comes then is the client's leaving, for which routes wait as long as they run
+                return await receive()
+            message = await _receive_until(deadline, receive)
             num_bytes += len(message.get("body", b""))
             if num_bytes > self._max_bytes:
-                raise self._error()
+                raise self._too_large()
+            is_whole = not message.get("more_body", False)
             return message
 
         await self._app(scope, receive_counted, send)
 
-    def _error(self) -> ApiError:
+    def _too_large(self) -> ApiError:
         """The connection is closed, so that nothing waits for the rest of the body."""
         return ApiError(
             413,
@@ -139,6 +148,15 @@ class BodyLimit:
             code="request_too_large",
             headers={"Connection": "close"},
         )
+
+
+async def _receive_until(deadline: float, receive: Receive) -> Message:
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await receive()
+    except TimeoutError:
+        message = f"the body did not come within {BODY_TIMEOUT_S:g} seconds"
+        raise ApiError(400, message, code="request_too_slow", headers={"Connection": "close"}) from None
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:

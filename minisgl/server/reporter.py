@@ -18,6 +18,9 @@ class Reporter:
     def loading(self, address: str, model: str) -> None:
         logger.info("listening on %s, loading %s", address, model)
 
+    def unprotected(self, host: str) -> None:
+        logger.warning("whoever reaches %s may use this server: it has no --api-key", host)
+
     def progress(self, stage: str) -> None:
         logger.info("loading: %s", stage)
 

@@ -14,7 +14,7 @@ from minisgl.server.app import build_app
 from minisgl.server.config import ServerConfig
 from minisgl.server.gate import Gate
 from minisgl.server.lifecycle import Lifecycle, StartEngine
-from minisgl.server.listener import listen
+from minisgl.server.listener import is_private, listen
 from minisgl.server.logs import install_logs
 from minisgl.server.metrics import Metrics
 from minisgl.server.records import Listener, RequestBook
@@ -28,6 +28,8 @@ def serve(config: LLMConfig, server: ServerConfig, start_engine: StartEngine, re
     install_logs(as_json=server.log_json, requests=server.log_requests)
     model_name = server.served_model_name or config.engine.model
     listener = listen(server.host, server.port)
+    if server.api_key is None and not is_private(listener):
+        reporter.unprotected(server.host)
     with listener, _listeners(server, model_name) as (metrics, listeners):
         state = ServerState(
             config=server,

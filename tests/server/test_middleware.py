@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from starlette.routing import Route
 from starlette.types import Message
 from support.server_app import ask, make_app, make_state
 
+from minisgl.server import middleware
 from minisgl.server.config import ServerConfig
 from minisgl.server.errors import ApiError
 
@@ -175,6 +177,33 @@ def test_a_larger_body_is_413_announced_or_in_chunks() -> None:
         assert response.status_code == 413
         assert "100 bytes" in error_of(response)["message"]
         assert response.headers["connection"] == "close"
+
+
+def test_a_body_that_does_not_come_is_waited_for_no_longer_than_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "BODY_TIMEOUT_S", 0.05)
+
+    async def stalls() -> AsyncIterator[bytes]:
+        yield b"x"
+        await asyncio.Event().wait()
+
+    response = ask(app_with(), "POST", "/body", content=stalls())
+    assert response.status_code == 400
+    assert error_of(response)["code"] == "request_too_slow"
+    assert response.headers["connection"] == "close"
+
+
+def test_a_route_may_wait_for_its_client_to_leave_for_longer_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "BODY_TIMEOUT_S", 0.05)
+
+    async def wait_for_leaving(request: Request) -> Response:
+        await request.body()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.2):
+                await request.receive()
+        return PlainTextResponse("stayed")
+
+    app = make_app(routes=[Route("/wait", wait_for_leaving, methods=["POST"])])
+    assert ask(app, "POST", "/wait", content=b"x").text == "stayed"
 
 
 PREFLIGHT = {"Origin": "https://a.example", "Access-Control-Request-Method": "POST"}

@@ -73,3 +73,14 @@ def test_a_request_that_is_over_is_counted_and_traced_if_a_collector_is_named(
     assert told == []
     serve(apps, {"model": "m"}, otlp_endpoint="http://collector:4318")
     assert told == ["http://collector:4318 m", "req-1", "closed"]
+
+
+@pytest.mark.parametrize(
+    ("options", "warns"),
+    [({}, False), ({"host": "0.0.0.0"}, True), ({"host": "0.0.0.0", "api_key": "k"}, False), ({"host": "::1"}, False)],
+)
+def test_a_server_that_others_reach_without_a_key_warns_of_it(
+    apps: list[Starlette], options: dict[str, Any], warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    serve(apps, **options)
+    assert bool([record for record in caplog.records if "0.0.0.0" in record.getMessage()]) == warns
