@@ -6,6 +6,8 @@ from functools import cache
 from html import escape
 from typing import Any
 
+import msgspec
+
 from minisgl.server.openapi import document
 
 Schema = dict[str, Any]
@@ -40,44 +42,61 @@ def _operation(api: Schema, method: str, path: str, described: Schema) -> str:
     head = f"<code>{method.upper()} {escape(path)}</code> {escape(described['summary'])}"
     body = ""
     if "requestBody" in described:
-        body += _fields(api, described["requestBody"]["content"]["application/json"]["schema"])
+        schema = described["requestBody"]["content"]["application/json"]["schema"]
+        body = "".join(_object(found) for found in _objects(api, schema))
     answers = [(status, answer["description"]) for status, answer in described["responses"].items()]
     return f"<details><summary>{head}</summary>{body}{_table(answers)}</details>"
 
 
-def _fields(api: Schema, schema: Schema) -> str:
-    """A table of a body's fields. Those that may only be absent are left out."""
-    schema = _resolved(api, schema)
-    required = schema.get("required", ())
+def _objects(api: Schema, schema: Any) -> list[Schema]:
+    """The objects that this schema refers to, and those that they refer to, each once."""
+    names: list[str] = []
+    pending = [schema]
+    while pending:
+        part = pending.pop()
+        if isinstance(part, list):
+            pending += part
+        elif isinstance(part, dict):
+            pending += part.values()
+            name = str(part.get("$ref", "")).rpartition("/")[2]
+            if name and name not in names:
+                names.append(name)
+                pending.append(api["components"]["schemas"][name])
+    return [api["components"]["schemas"][name] for name in names]
+
+
+def _object(schema: Schema) -> str:
+    """A table of its fields: what is required first, what is taken but does nothing last."""
     rows = []
     for name, field in schema["properties"].items():
         kinds = [kind for kind in field.get("anyOf", [field]) if kind.get("type") != "null"]
+        is_required = name in schema.get("required", ())
         if kinds:
             notes = [kind["description"] for kind in kinds if "description" in kind]
-            text = " or ".join(_kind(api, kind) for kind in kinds)
-            rows.append((name, " ".join([text + (", required" if name in required else ""), *notes])))
-    return f"<p>{escape(schema.get('description', ''))}</p>{_table(rows)}"
+            text = " or ".join(map(_kind, kinds)) + (", required" if is_required else "")
+            rows.append((not is_required, text.startswith("only"), name, ". ".join([text, *notes])))
+    about = f"<p><b>{escape(schema['title'])}</b> {escape(schema.get('description', ''))}</p>"
+    return about + _table([(name, text) for _, _, name, text in sorted(rows)])
 
 
-def _kind(api: Schema, schema: Schema) -> str:
+def _kind(schema: Schema) -> str:
     """A type in a few words, such as `integer, 1 to 128`."""
     if "enum" in schema or "const" in schema:
-        return "only " + " or ".join(map(repr, schema.get("enum", [schema.get("const")])))
+        return "only " + " or ".join(msgspec.json.encode(value).decode() for value in _values(schema))
     if "anyOf" in schema and "type" not in schema:
-        return " or ".join(_kind(api, each) for each in schema["anyOf"])
+        return " or ".join(map(_kind, schema["anyOf"]))
     if "$ref" in schema:
-        return str(_resolved(api, schema).get("title", "object"))
+        return str(schema["$ref"].rpartition("/")[2])
+    if schema.get("maxItems") == 0:
+        return "only an empty array"
     kind = str(schema.get("type", "anything"))
     if "minimum" in schema:
         kind += f", {schema['minimum']} to {schema['maximum']}" if "maximum" in schema else f" from {schema['minimum']}"
-    return f"{kind} of {_kind(api, schema['items'])}" if "items" in schema else kind
+    return f"{kind} of {_kind(schema['items'])}" if "items" in schema else kind
 
 
-def _resolved(api: Schema, schema: Schema) -> Schema:
-    if "$ref" not in schema:
-        return schema
-    found: Schema = api["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]]
-    return found
+def _values(schema: Schema) -> list[Any]:
+    return list(schema["enum"]) if "enum" in schema else [schema["const"]]
 
 
 def _table(rows: list[tuple[str, str]]) -> str:

@@ -7,16 +7,8 @@ from typing import Any
 
 import msgspec
 
-_TYPES = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    404: "invalid_request_error",
-    405: "invalid_request_error",
-    413: "invalid_request_error",
-    429: "rate_limit_error",
-    500: "server_error",
-    503: "server_error",
-}
+_TYPES = {401: "authentication_error", 429: "rate_limit_error"}  # others by the first digit
+MAX_MESSAGE_LEN = 1000  # a message may quote what was sent
 
 
 class ApiError(Exception):
@@ -39,10 +31,13 @@ class ApiError(Exception):
         self.headers = dict(headers or {})
 
     def body(self) -> dict[str, Any]:
-        """What goes over the wire, as JSON or as an event in a stream. The message may quote anything: it is made
-        valid UTF-8 here."""
+        """What goes over the wire, as JSON or as an event in a stream. The message may quote anything: it is cut and
+        made valid UTF-8 here."""
         message = self.message.encode(errors="backslashreplace").decode()
-        return {"error": {"message": message, "type": _TYPES[self.status], "param": self.param, "code": self.code}}
+        if len(message) > MAX_MESSAGE_LEN:
+            message = f"{message[:MAX_MESSAGE_LEN]}..."
+        kind = _TYPES.get(self.status, "server_error" if self.status >= 500 else "invalid_request_error")
+        return {"error": {"message": message, "type": kind, "param": self.param, "code": self.code}}
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self.body())

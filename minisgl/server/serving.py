@@ -132,7 +132,7 @@ class Generation:
         if delta["finish_reason"] == "abort":
             return ApiError(503, "the engine is shutting down", code="server_shutting_down")
         reason = delta["output"].get("error") if "output" in delta else None
-        logger.error("request %s failed in the engine: %s", self._job.request_id, reason)
+        logger.error("request %s failed in the engine: %r", self._job.request_id, reason)
         return ApiError(500, "the engine could not go on with this request; the server's log says more")
 
 

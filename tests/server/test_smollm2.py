@@ -119,8 +119,8 @@ def test_impossible_tokens_have_a_finite_logprob(api: Api) -> None:
     assert all(-9999.0 <= value <= 0 for value in values[1:])
 
 
-def test_a_prompt_that_is_not_sent_is_not_continued(api: Api) -> None:
-    """SmolLM2 adds no BOS, so an empty text is no prompt; after the refusal the server answers as before."""
+def test_an_empty_text_is_refused_where_the_model_adds_no_bos(api: Api) -> None:
+    """And after the refusal the server answers as before."""
     before = text_of(api, prompt=ALPHABET, temperature=0, max_tokens=5)
     assert api.check_error(400, api.post(COMPLETIONS, prompt=""))["param"] == "prompt"
     assert text_of(api, prompt=ALPHABET, temperature=0, max_tokens=5) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import ClassVar, TypeVar
 
@@ -60,8 +61,8 @@ def _reason(error: ValueError) -> str:
 
 
 def _log_unknown(raw: bytes, body_type: type[Body]) -> None:
-    if not logger.isEnabledFor(10):
+    if not logger.isEnabledFor(logging.DEBUG):
         return
     unknown = msgspec.json.decode(raw, type=dict[str, msgspec.Raw]).keys() - set(body_type.__struct_encode_fields__)
     if unknown:
-        logger.debug("ignored fields: %s", ", ".join(sorted(unknown)))
+        logger.debug("ignored fields: %s", sorted(unknown))

@@ -125,3 +125,14 @@ def test_the_error_names_the_field(api: Api, path: str, body: dict[str, Any], pa
 def test_another_model_is_not_found(api: Api, path: str) -> None:
     error = api.error(404, path, messages=HI, prompt="Hi", model="nope")
     assert (error["param"], error["code"]) == ("model", "model_not_found")
+
+
+def test_ignored_fields_are_named_in_the_log_for_debugging(api: Api, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("DEBUG", logger="minisgl.server.schema"):
+        api.whole(COMPLETIONS, prompt="Hi", foo=1, **{"a\nb": 2}, user="u")
+    assert [record.getMessage() for record in caplog.records] == ["ignored fields: ['a\\nb', 'foo']"]
+
+
+def test_a_very_long_name_is_not_sent_back(api: Api) -> None:
+    for field in ("model", "tool_choice"):
+        assert len(api.post(CHAT, messages=HI, **{field: "x" * 100_000}).content) < 2000
