@@ -14,9 +14,9 @@ from support.streams import FOR_EVER, Stream, status_of_health, wait_until
 
 
 @contextmanager
-def loading(tmp_path: Path, load_s: float) -> Iterator[Server]:
+def loading(tmp_path: Path, load_s: float, failure: Exception | None = None) -> Iterator[Server]:
     """A server that listens and loads."""
-    with lifecycle_server(tmp_path / "log", load_s=load_s) as server:
+    with lifecycle_server(tmp_path / "log", load_s=load_s, failure=failure) as server:
         wait_until(lambda: status_of_health(server) is not None)
         yield server
 
@@ -38,6 +38,7 @@ def test_health_is_503_while_loading_and_200_after(tmp_path: Path) -> None:
         log = server.log.read_text()
     assert f"listening on {server.url}, loading scripted" in log
     assert "KV pool 2,048 tokens" in log
+    assert "loading: weights" in log
     assert f"serving scripted on {server.url}" in log
 
 
@@ -83,9 +84,18 @@ def test_a_signal_while_loading_ends_at_once(number: int, tmp_path: Path) -> Non
 
 
 def test_what_cannot_be_loaded_ends_the_server_with_its_reason(tmp_path: Path) -> None:
-    with loading(tmp_path, -0.5) as server:
-        assert server.exit_code() != 0
-    assert "no model has the alias 'nonsense'" in server.log.read_text().splitlines()[-1]
+    with loading(tmp_path, 0.5, ValueError("no model has the alias 'nonsense'")) as server:
+        assert server.exit_code() not in (0, None)
+    assert "ValueError: no model has the alias 'nonsense'" in server.log.read_text().splitlines()[-1]
+
+
+def test_an_engine_that_breaks_while_loading_is_told_and_the_process_fails(tmp_path: Path) -> None:
+    with loading(tmp_path, 0.5, RuntimeError("the engine died: killed by SIGKILL")) as server:
+        wait_until(lambda: status_of_health(server) == (503, {"status": "dead"}))
+        assert server.exit_code() == 1
+    log = server.log.read_text()
+    assert "the engine died: killed by SIGKILL; ending" in log
+    assert "Traceback" not in log
 
 
 def test_when_the_engine_dies_streams_and_probes_are_told_and_the_process_fails(tmp_path: Path) -> None:

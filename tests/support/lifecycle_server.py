@@ -12,8 +12,9 @@ import os
 import signal
 import sys
 import unittest.mock
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from support.scripted_link import Item, ScriptedLink, make_engine_client
 from minisgl.llm import LLMConfig
 from minisgl.message import UserMsg
 from minisgl.server.config import ServerConfig
+from minisgl.server.lifecycle import Tell
 from minisgl.server.reporter import Reporter
 from minisgl.server.serve import serve
 from minisgl.utils.logging import install_handler
@@ -52,11 +54,13 @@ class Server(LiveServer):
 
 
 @contextmanager
-def lifecycle_server(log: Path, *, port: int = 0, load_s: float = 0.0, drain_timeout: float = 30.0) -> Iterator[Server]:
-    """A server that has begun to start. load_s: seconds that loading takes; negative: it fails after as many."""
+def lifecycle_server(
+    log: Path, *, port: int = 0, load_s: float = 0.0, failure: Exception | None = None, drain_timeout: float = 30.0
+) -> Iterator[Server]:
+    """A server that has begun to start. load_s: seconds that loading takes; then it fails, if `failure` is given."""
     _ensure_forkserver()
     port = port or free_port()
-    process = FORKS.Process(target=run, args=(log, port, load_s, drain_timeout), daemon=True)
+    process = FORKS.Process(target=run, args=(log, port, load_s, failure, drain_timeout), daemon=True)
     process.start()
     try:
         yield Server(port, process, log)  # type: ignore[arg-type]
@@ -71,7 +75,7 @@ def _ensure_forkserver() -> None:
         multiprocessing.forkserver.ensure_running()
 
 
-def run(log: Path, port: int, load_s: float, drain_timeout: float) -> None:
+def run(log: Path, port: int, load_s: float, failure: Exception | None, drain_timeout: float) -> None:
     """Serve, with stdout and stderr in `log`; for a process of its own."""
     with log.open("wb") as sink:
         os.dup2(sink.fileno(), 1)
@@ -79,24 +83,22 @@ def run(log: Path, port: int, load_s: float, drain_timeout: float) -> None:
     install_handler()
     server = ServerConfig(port=port, drain_timeout=drain_timeout)
     config = LLMConfig.from_kwargs(model="scripted")
-    sys.exit(
-        serve(config, server, lambda on_progress, on_death: ScriptedEngine(on_progress, on_death, load_s), Reporter())
-    )
+    sys.exit(serve(config, server, partial(ScriptedEngine, load_s, failure), Reporter()))
 
 
 class ScriptedEngine:
     """An EngineHandle."""
 
-    def __init__(self, on_progress: Callable[[str], None], on_death: Callable[[str], None], load_s: float) -> None:
-        on_progress("weights")
+    def __init__(self, load_s: float, failure: Exception | None, on_progress: Tell, on_death: Tell) -> None:
         self._link = ScriptedLink(write_x)
-        self._on_death, self._load_s = on_death, load_s
+        self._load_s, self._failure, self._on_death = load_s, failure, on_death
+        on_progress("weights")
         signal.signal(signal.SIGUSR1, self._die)
 
     async def ready(self) -> tuple[Any, Any]:
-        await asyncio.sleep(abs(self._load_s))
-        if self._load_s < 0:
-            raise ValueError("no model has the alias 'nonsense'")
+        await asyncio.sleep(self._load_s)
+        if self._failure is not None:
+            raise self._failure
         return make_engine_client(link=self._link), INFO
 
     def shutdown(self) -> None:
