@@ -35,7 +35,7 @@ class ChatRequest(GeneratingBody, kw_only=True):
     messages: Messages
     logprobs: bool | None = None
     max_completion_tokens: MaxTokens | None = None
-    parallel_tool_calls: bool | None = None
+    parallel_tool_calls: Any = None
     prediction: Any = None
     reasoning_effort: ReasoningEffort | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None = None

@@ -49,18 +49,18 @@ class GeneratingBody(Unsupported, kw_only=True):
     frequency_penalty: Penalty | None = None
     logit_bias: LogitBias | None = None
     max_tokens: MaxTokens | None = None
-    metadata: dict[str, Any] | None = None
+    metadata: Any = None
     n: NumChoices | None = None
     presence_penalty: Penalty | None = None
     seed: Seed | None = None
-    service_tier: str | None = None
+    service_tier: Any = None
     stop: Stop | None = None
-    store: bool | None = None
+    store: Any = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: Temperature | None = None
     top_p: TopP | None = None
-    user: str | None = None
+    user: Any = None
 
     cache_salt: CacheSalt | None = None
     ignore_eos: Annotated[bool, Meta(description="Go on after the model's end tokens.")] | None = None

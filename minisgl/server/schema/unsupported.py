@@ -29,7 +29,7 @@ class Unsupported(Body, kw_only=True):
         "priority": "only 0",
         "response_format": 'only {"type": "text"}',
     }
-    MUST_BE_FALSE: ClassVar[tuple[str, ...]] = ("include_stop_str_in_output", "use_beam_search")
+    MUST_BE_FALSE: ClassVar[tuple[str, ...]] = ("include_stop_str_in_output", "no_stop_trim", "use_beam_search")
 
     allowed_token_ids: None = None
     bad_words: Empty | None = None
@@ -41,6 +41,7 @@ class Unsupported(Body, kw_only=True):
     include_stop_str_in_output: MustBeFalse | None = None
     json_schema: None = None
     lora_path: Literal[""] | None = None
+    no_stop_trim: MustBeFalse | None = None
     priority: Literal[0] | None = None
     prompt_logprobs: None = None
     regex: None = None

@@ -184,6 +184,7 @@ def test_null_is_as_good_as_absent_in_messages(api: Api) -> None:
         {"bad_words": ["x"]},
         {"use_beam_search": True},
         {"include_stop_str_in_output": True},
+        {"no_stop_trim": True},
         {"echo": True},
         {"chat_template": "x"},
         {"verbosity": "high"},
@@ -198,8 +199,8 @@ def test_what_would_change_the_answer_is_refused_by_name(api: Api, field: dict[s
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 def test_what_changes_nothing_is_accepted(api: Api, path: str) -> None:
     fields = {
-        "user": "u",
-        "metadata": {"a": "b"},
+        "user": {"id": "u"},
+        "metadata": {"a": ["b"]},
         "store": True,
         "service_tier": "auto",
         "logit_bias": {},
