@@ -143,10 +143,12 @@ class CacheManager:
         return self.prefix_cache.shares and allocation.num_flushes == self.num_flushes
 
     def flush(self) -> None:
-        """Nothing that was computed until now is matched again. Running requests keep what they hold until they end."""
+        """Nothing that was computed until now is matched again. Running requests keep what they hold until they end.
+
+        What was evictable is free now, so no more pages are available than before: `epoch` stays.
+        """
         self._free.free(self.prefix_cache.flush())
         self.num_flushes += 1
-        self.epoch += 1
 
     def committed(self, step: int) -> None:
         """Batches up to `step` have run: pages that only they still read are free."""

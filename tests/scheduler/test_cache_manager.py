@@ -15,8 +15,8 @@ def ids(*values: int) -> Int32Array:
     return np.array(values, np.int32)
 
 
-def start(manager: CacheManager, tokens: Int32Array, max_len: int) -> Allocation:
-    allocation = manager.admit(manager.match(tokens), max_len)
+def start(manager: CacheManager, tokens: Int32Array, max_len: int, namespace: Namespace = PUBLIC) -> Allocation:
+    allocation = manager.admit(manager.match(tokens, namespace), max_len, namespace)
     assert allocation is not None
     manager.grow(allocation, len(tokens))
     return allocation
@@ -55,10 +55,13 @@ def test_a_duplicate_page_waits_for_the_batches_that_read_it() -> None:
     manager.check_integrity()
 
 
-def test_a_duplicate_is_not_locked_on_top_of_pages_in_flight_when_others_were_promised_them() -> None:
+@pytest.mark.parametrize("namespace", [PUBLIC, Namespace("salt")], ids=["public", "salt"])
+def test_a_duplicate_is_not_locked_on_top_of_pages_in_flight_when_others_were_promised_them(
+    namespace: Namespace,
+) -> None:
     """Found by the random schedules: holding both copies for a step took a page that another request was owed."""
     manager = CacheManager(8, 1, 4, 16, "radix")
-    first, second = start(manager, ids(5, 6, 7), 3), start(manager, ids(5, 6, 7), 3)
+    first, second = (start(manager, ids(5, 6, 7), 3, namespace) for _ in range(2))
     manager.release(first, ids(5, 6, 7))
     start(manager, ids(9), 5)
     manager.store(second, ids(5, 6, 7), last_step=0)
@@ -175,10 +178,7 @@ def test_after_a_flush_a_running_request_keeps_its_pages_and_leaves_nothing_behi
 def test_one_salt_never_finds_what_another_one_stored() -> None:
     manager = CacheManager(16, 1, 4, 16, "radix")
     mine = Namespace("mine")
-    allocation = manager.admit(manager.match(ids(5, 6, 7), mine), 4, mine)
-    assert allocation is not None
-    manager.grow(allocation, 3)
-    manager.release(allocation, ids(5, 6, 7))
+    manager.release(start(manager, ids(5, 6, 7), 4, mine), ids(5, 6, 7))
     found = [manager.match(ids(5, 6, 7, 8), space).cached_len for space in (mine, PUBLIC, Namespace("other"))]
     assert found == [3, 0, 0]
     manager.check_integrity()

@@ -12,6 +12,10 @@ OVERLAP = pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overl
 PROMPT = [3 + i * 7 % 200 for i in range(41)]
 
 
+def num_waiting(serving: Serving) -> int:
+    return serving.scheduler.stats().num_waiting
+
+
 @OVERLAP
 def test_equal_prompts_of_different_salts_are_each_computed_in_full(overlap: bool) -> None:
     serving = Serving(num_pages=400, overlap=overlap)
@@ -40,17 +44,30 @@ def test_after_a_flush_new_requests_are_cold_and_old_ones_end_as_they_would(over
     assert stats.free_pages == 400 - stats.evictable_tokens
 
 
-@OVERLAP
-def test_nobody_waits_for_a_prompt_from_before_the_flush(overlap: bool) -> None:
-    serving = Serving(num_pages=400, max_extend_tokens=8, overlap=overlap)
-    leader = serving.submit(PROMPT)
+def test_nobody_waits_for_a_prompt_from_before_the_flush() -> None:
+    """It would find nothing. With overlap the prompt is still being computed when the flush comes."""
+    serving = Serving(num_pages=400, overlap=True)
+    leader, follower = serving.submit(PROMPT), serving.submit(PROMPT)
     serving.step()
-    follower = serving.submit(PROMPT)
-    serving.step()
+    assert num_waiting(serving) == 1
     serving.flush()
+    serving.step()
+    assert num_waiting(serving) == 0
     serving.run()
     assert (serving.cached_len[leader], serving.cached_len[follower]) == (0, 0)
-    assert serving.tokens[follower] == reference(PROMPT, 4)
+    assert [serving.tokens[uid] for uid in (leader, follower)] == [reference(PROMPT, 4)] * 2
+
+
+@OVERLAP
+def test_nobody_waits_for_what_another_salt_is_computing(overlap: bool) -> None:
+    """It would learn from the wait what others have asked."""
+    serving = Serving(num_pages=400, max_extend_tokens=64, overlap=overlap)
+    for salt in ("", "a", "b"):
+        serving.submit(PROMPT[:10], salt=salt)
+    serving.step()
+    assert num_waiting(serving) == 0
+    serving.submit(PROMPT[:10], salt="a")
+    serving.run()
 
 
 def test_a_flush_of_an_idle_cache_frees_every_page() -> None:
