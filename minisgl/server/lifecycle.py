@@ -63,6 +63,7 @@ class Lifecycle:
         self._address = address_of(listener)
         self._start_engine = start_engine
         self._reporter = reporter
+        self._death: str | None = None
 
     @property
     def _state(self) -> ServerState:
@@ -72,7 +73,7 @@ class Lifecycle:
     async def run(self) -> int:
         """The exit code. Whatever loading raises is raised here. To be called in the main thread."""
         loop = asyncio.get_running_loop()
-        self._end: asyncio.Future[int] = loop.create_future()
+        self._end: asyncio.Future[None] = loop.create_future()
         self._engine = self._start_engine(
             partial(_call_in, loop, self._reporter.progress), partial(_call_in, loop, self._on_death)
         )
@@ -85,7 +86,7 @@ class Lifecycle:
             await _first_of(self._end, serving, loading)
             await _first_of(self._end, serving)
             await self._close(is_loaded=loading.done())
-            return self._end.result()
+            return STOPPED if self._state.error is None else ENGINE_DIED
         finally:
             loading.cancel()
             self._reporter.close()
@@ -100,11 +101,14 @@ class Lifecycle:
             self._end_with_engine(str(error))
             return
         self._change(engine=engine, info=info)
-        self._reporter.ready(self._address, self._state.model_name, info, time.perf_counter() - started)
+        if self._death is not None:  # while the tokenizer was loaded here
+            self._end_with_engine(self._death)
+        else:
+            self._reporter.ready(self._address, self._state.model_name, info, time.perf_counter() - started)
 
     async def _close(self, is_loaded: bool) -> None:
         """Let open requests end as well as they can. Before the model is loaded there are none."""
-        if self._end.result() == ENGINE_DIED:
+        if self._state.error is not None:
             await asyncio.sleep(LINGER_S)
             await self._http.stop(GRACE_S)
         elif is_loaded:
@@ -125,17 +129,19 @@ class Lifecycle:
         if self._end.done():
             self._engine.kill()
             os._exit(128 + number)
-        self._end.set_result(STOPPED)
+        self._end.set_result(None)
 
     def _on_death(self, reason: str) -> None:
-        if self._state.engine is not None:  # else `_load` has the error
+        """Until the model is loaded, `_load` has the last word: a wrong option is no death."""
+        self._death = reason
+        if self._state.engine is not None:
             self._end_with_engine(reason)
 
     def _end_with_engine(self, reason: str) -> None:
         self._change(error=reason)
         self._reporter.died(reason)
         if not self._end.done():
-            self._end.set_result(ENGINE_DIED)
+            self._end.set_result(None)
 
     def _change(self, **fields: Any) -> None:
         self._app.state.server = dataclasses.replace(self._state, **fields)

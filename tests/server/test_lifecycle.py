@@ -110,6 +110,23 @@ def test_when_the_engine_dies_streams_and_probes_are_told_and_the_process_fails(
     assert "the engine died: signal 9; ending" in server.log.read_text()
 
 
+def test_an_engine_that_dies_when_it_has_loaded_but_is_not_served_yet_is_noticed(tmp_path: Path) -> None:
+    with loading(tmp_path, 0.5) as server:
+        server.signal(signal.SIGUSR1)
+        assert server.exit_code() == 1
+    assert "serving scripted" not in server.log.read_text()
+
+
+def test_an_engine_that_dies_while_streams_are_drained_makes_the_process_fail(tmp_path: Path) -> None:
+    with serving(tmp_path) as server:
+        stream = Stream(server.port)
+        server.signal(signal.SIGTERM)
+        wait_until(lambda: status_of_health(server) is None)
+        server.signal(signal.SIGUSR1)
+        assert "error" in stream.to_the_end()
+        assert server.exit_code() == 1
+
+
 def test_a_port_in_use_is_named_before_anything_is_loaded(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
