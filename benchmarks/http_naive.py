@@ -1,8 +1,9 @@
-"""What one writes first: FastAPI and pydantic, a chunk object and its JSON for every token.
+"""What one writes first: FastAPI and pydantic, and for every token a queue item, a chunk object, JSON and a write.
 
-It has the better half of ours: the engine's link, the thread that makes text of tokens, and the merging of late ones.
+The engine's link and what makes text of tokens are ours, so only what is around them is compared.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 
 from minisgl.core import SamplingParams
 from minisgl.llm import AsyncClient
+from minisgl.llm.stream import Arrival
 
 
 class Request(BaseModel):
@@ -56,10 +58,18 @@ def make_app(client: AsyncClient) -> FastAPI:
 
 async def events(client: AsyncClient, request: Request) -> AsyncIterator[str]:
     params = SamplingParams(max_tokens=request.max_tokens, ignore_eos=request.ignore_eos)
-    prepared = await client.prepare(request.prompt, params)
-    async for deltas in client.run([prepared]):
-        for delta in deltas:
-            choice = Choice(index=delta["choice"], text=delta["text"], finish_reason=delta["finish_reason"])
-            chunk = Chunk(id="cmpl-1", created=int(time.time()), model=request.model, choices=[choice])
-            yield f"data: {json.dumps(chunk.model_dump())}\n\n"
+    submission = client.client.submission([await client.prepare(request.prompt, params)])
+    loop, replies = asyncio.get_running_loop(), asyncio.Queue[Arrival]()
+
+    def put(arrival: Arrival) -> None:
+        loop.call_soon_threadsafe(replies.put_nowait, arrival)
+
+    submission.start(put)
+    while not submission.is_over:
+        delta = submission.take(await replies.get())
+        if delta is None:
+            continue
+        choice = Choice(index=delta["choice"], text=delta["text"], finish_reason=delta["finish_reason"])
+        chunk = Chunk(id="cmpl-1", created=int(time.time()), model=request.model, choices=[choice])
+        yield f"data: {json.dumps(chunk.model_dump())}\n\n"
     yield "data: [DONE]\n\n"
