@@ -12,6 +12,8 @@
 #include "matrix_units.h"
 #include "parallel.h"
 
+constexpr int64_t X_BYTES = 1 << 19;  // of x at a time: that stays in a second-level cache of 1 MiB and more
+
 template <class T>
 struct GroupedLinear {
     const T* x;  // [M, K], dense
@@ -63,11 +65,24 @@ void multiply_panels(const GroupedLinear<T>& args, const Group<BITS>* groups, in
                  [&](int64_t panel) { multiply_panel<Product>(args, panel, groups + panel * num_groups); });
 }
 
+// As many rows at a time as stay in the second-level cache while all panels pass by.
+template <class Product, int BITS, class T>
+void multiply_rows(GroupedLinear<T> args, const Group<BITS>* groups, int threads) {
+    const int64_t row_bytes = args.inputs * sizeof(T), blocks = X_BYTES / row_bytes / Product::MAX_ROWS;
+    const int64_t fit = std::max<int64_t>(blocks, 1) * Product::MAX_ROWS;
+    for (int64_t left = args.rows; left > 0; left -= fit) {
+        args.rows = std::min(fit, left);
+        multiply_panels<Product>(args, groups, threads);
+        args.x += args.rows * args.inputs;
+        args.out += args.rows * args.outputs;
+    }
+}
+
 template <class T, int BITS>
 void grouped_linear(const GroupedLinear<T>& args, const Group<BITS>* groups, int threads) {
 #if defined(HAS_MATRIX_UNITS)
     if constexpr (std::is_same_v<T, bfloat16>)
-        if (may_use_matrix_units()) return multiply_panels<MatrixProduct>(args, groups, threads);
+        if (may_use_matrix_units()) return multiply_rows<MatrixProduct>(args, groups, threads);
 #endif
-    multiply_panels<VectorProduct<T>>(args, groups, threads);
+    multiply_rows<VectorProduct<T>>(args, groups, threads);
 }
