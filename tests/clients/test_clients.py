@@ -51,8 +51,8 @@ def test_lm_eval_finds_the_loglikelihoods_of_its_own_backend(server: LiveServer,
     )
 
 
-def test_aiperf_counts_every_request_and_token(server: LiveServer) -> None:
-    run_program("aiperf", "aiperf_profile.py", server.url)
+def test_aiperf_counts_every_request_and_token(server: LiveServer, tokenizer_folder: Path) -> None:
+    run_program("aiperf", "aiperf_profile.py", server.url, TOKENIZER=str(tokenizer_folder))
 
 
 def test_sglang_router_shares_requests_among_two_servers(server: LiveServer, other_server: LiveServer) -> None:

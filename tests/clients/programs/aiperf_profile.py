@@ -1,8 +1,9 @@
-"""aiperf: a short run over each endpoint, and what it counted."""
+"""aiperf: a short run over each endpoint, and what it counted. TOKENIZER is a folder with tokenizer.json."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -17,11 +18,20 @@ def profile(url: str, endpoint: str) -> dict:
     """The figures of one run, as aiperf exports them."""
     with tempfile.TemporaryDirectory() as folder:
         command = [Path(sys.executable).parent / "aiperf", "profile", "--model", MODEL, "--url", url]
-        command += ["--endpoint-type", endpoint, "--streaming", "--tokenizer", "builtin", "--use-server-token-count"]
+        command += [
+            "--endpoint-type",
+            endpoint,
+            "--streaming",
+            "--tokenizer",
+            os.environ["TOKENIZER"],
+            "--use-server-token-count",
+        ]
         command += ["--request-count", str(NUM_REQUESTS), "--concurrency", "2", "--output-tokens-mean", str(OUTPUT_LEN)]
         command += ["--synthetic-input-tokens-mean", "24", "--extra-inputs", "ignore_eos:true"]
         command += ["--ui-type", "none", "--output-artifact-dir", folder]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+        # Told to be offline, it looks for the name in the hub's cache and not for a folder.
+        environ = {name: value for name, value in os.environ.items() if not name.endswith("_OFFLINE")}
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=180, check=False)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
         (file,) = Path(folder).rglob("profile_export_aiperf.json")
         return json.loads(file.read_text())
