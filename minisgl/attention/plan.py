@@ -128,7 +128,7 @@ class BatchPlanner:
             torch.from_numpy(np.concatenate(slots)),
             torch.from_numpy(indptr),
             o=torch.empty(len(rows), shape.num_qo_heads * shape.head_dim, dtype=shape.dtype),
-            lse=torch.empty(len(rows), shape.num_qo_heads),
+            lse=torch.empty(len(rows), shape.num_qo_heads, dtype=torch.float32),
         )
 
     def _run_of_slots(self, row: int, start: int) -> IntArray:

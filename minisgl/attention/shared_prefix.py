@@ -48,22 +48,36 @@ def find_shared_prefixes(
     table [B, P]: page numbers by row. num_pages [B]: how many of a row's leading pages may be shared.
     A row is in one group at most: where groups nest, as in a tree, the level that spares more is taken.
     """
-    return _best_groups(table, num_pages, np.arange(len(num_pages)), 0, cost, div_ceil(cost.tokens, page_size))
+    return _best_groups(_tree(table, num_pages), cost, div_ceil(cost.tokens, page_size))
 
 
-def _best_groups(
-    table: IntArray, num_pages: IntArray, rows: IntArray, depth: int, cost: GroupCost, min_saved_pages: int
-) -> list[SharedPrefix]:
-    """The best grouping of `rows`, which are known to agree on their first `depth` pages."""
-    best: list[SharedPrefix] = []
-    for cluster in _clusters(table, rows[num_pages[rows] > depth], depth):
-        here = SharedPrefix(cluster, _common_pages(table, num_pages, cluster))
-        deeper = _best_groups(table, num_pages, cluster, here.num_pages, cost, min_saved_pages)
-        if here.saved_pages(cost) >= max(min_saved_pages, sum(group.saved_pages(cost) for group in deeper)):
-            best.append(here)
-        else:
-            best += deeper
-    return best
+class _Node(NamedTuple):
+    """Rows that agree on their first pages, and the node of more rows that agree on fewer; None at the root."""
+
+    prefix: SharedPrefix
+    parent: int | None
+
+
+def _tree(table: IntArray, num_pages: IntArray) -> list[_Node]:
+    """All groups of rows, parents before children. The root has every row."""
+    nodes = [_Node(SharedPrefix(np.arange(len(num_pages)), 0), None)]
+    for index, (prefix, _) in enumerate(nodes):  # which grows meanwhile
+        longer = prefix.rows[num_pages[prefix.rows] > prefix.num_pages]
+        for rows in _clusters(table, longer, prefix.num_pages):
+            nodes.append(_Node(SharedPrefix(rows, _common_pages(table, num_pages, rows, prefix.num_pages)), index))
+    return nodes
+
+
+def _best_groups(nodes: list[_Node], cost: GroupCost, min_saved_pages: int) -> list[SharedPrefix]:
+    """For every node, from the leaves on: its own group, or the best ones below it."""
+    below: list[list[SharedPrefix]] = [[] for _ in nodes]
+    for (prefix, parent), deeper in zip(reversed(nodes), reversed(below), strict=True):
+        if parent is None:
+            return deeper
+        saved_deeper = sum(group.saved_pages(cost) for group in deeper)
+        here = prefix.saved_pages(cost) >= max(min_saved_pages, saved_deeper)
+        below[parent][:0] = [prefix] if here else deeper
+    raise AssertionError("there is no root")
 
 
 def _clusters(table: IntArray, rows: IntArray, depth: int) -> Iterator[IntArray]:
@@ -75,8 +89,8 @@ def _clusters(table: IntArray, rows: IntArray, depth: int) -> Iterator[IntArray]
             yield same
 
 
-def _common_pages(table: IntArray, num_pages: IntArray, rows: IntArray) -> int:
-    """How many leading pages all `rows` share."""
-    heads = table[rows, : num_pages[rows].min()]
+def _common_pages(table: IntArray, num_pages: IntArray, rows: IntArray, depth: int) -> int:
+    """How many leading pages all `rows` share, who are known to share `depth`."""
+    heads = table[rows, depth : num_pages[rows].min()]
     differs = (heads != heads[0]).any(axis=0)
-    return int(differs.argmax()) if differs.any() else len(differs)
+    return depth + (int(differs.argmax()) if differs.any() else len(differs))

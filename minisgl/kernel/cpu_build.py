@@ -69,7 +69,7 @@ def _openmp_library() -> list[str]:
 
 def _run(command: Sequence[str]) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
     except OSError as error:
         raise BuildError(f"{command[0]}: {error}") from None
     if done.returncode != 0:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -32,12 +33,13 @@ _SIGNATURES = {
     "silu_and_mul": "pnnpt",
     "apply_rotary": "pnnnnppt",
     "store_cache": "pppnnppnnt",
-    "decode_attention": "pnppppnnnnppt",
+    "decode_attention": "pnppppnnnnppt>t",
     "grouped_linear": "pnnnpnppt",
 }
+_OF_GROUPS = {"packed_bytes": "nnn>n", "pack_groups": "pppnnnp"}  # on codes, which are uint8
 _CTYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "t": ctypes.c_int}
 
-Functions = Mapping[tuple[str, torch.dtype], Callable[..., None]]
+Functions = Mapping[tuple[str, torch.dtype], Callable[..., Any]]
 
 
 def can_take(x: torch.Tensor) -> bool:
@@ -69,13 +71,20 @@ def functions() -> Functions:
         for name, letters in _SIGNATURES.items()
         for dtype, suffix in DTYPES.items()
     }
-    return found | {("pack_groups", torch.uint8): _declare(library, "pack_groups", "pppnnnp")}
+    return found | {(name, torch.uint8): _declare(library, name, letters) for name, letters in _OF_GROUPS.items()}
 
 
-def _declare(library: ctypes.CDLL, name: str, letters: str) -> Callable[..., None]:
+def _declare(library: ctypes.CDLL, name: str, letters: str) -> Callable[..., Any]:
+    """letters: of the arguments, and after a ">" that of the result."""
     function = getattr(library, name)
-    function.argtypes, function.restype = [_CTYPES[letter] for letter in letters], None
+    arguments, _, result = letters.partition(">")
+    function.argtypes, function.restype = [_CTYPES[letter] for letter in arguments], _CTYPES.get(result)
     return function  # type: ignore[no-any-return]
+
+
+def _is_dense(x: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
+    """Whether x is what a kernel takes it for; it would read and write past the end of anything else."""
+    return x.shape == shape and x.dtype == dtype and x.is_contiguous()
 
 
 def _has_dense_rows(x: torch.Tensor) -> bool:
@@ -85,7 +94,8 @@ def _has_dense_rows(x: torch.Tensor) -> bool:
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     assert x.stride(-1) == 1, x.stride()
-    assert x.dtype == weight.dtype, (x.dtype, weight.dtype)
+    assert x.dim() in (2, 3), x.shape
+    assert _is_dense(weight, x.shape[-1:], x.dtype), (x.shape, x.dtype, weight.shape, weight.dtype)
     out = torch.empty(x.shape, dtype=x.dtype)
     heads, head_stride = (x.shape[1], x.stride(1)) if x.dim() == 3 else (1, 0)
     functions()["rms_norm", x.dtype](
@@ -98,8 +108,8 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
 def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     tokens, size = x.shape
     assert x.is_contiguous(), x.stride()
-    assert residual.is_contiguous(), residual.stride()
-    assert x.dtype == residual.dtype == weight.dtype, (x.dtype, residual.dtype, weight.dtype)
+    assert _is_dense(residual, x.shape, x.dtype), (x.shape, x.dtype, residual.shape, residual.dtype)
+    assert _is_dense(weight, x.shape[-1:], x.dtype), (x.shape, x.dtype, weight.shape, weight.dtype)
     functions()["add_rms_norm", x.dtype](
         *(x.data_ptr(), residual.data_ptr(), tokens, size, weight.data_ptr(), eps, torch.get_num_threads())
     )
@@ -109,6 +119,7 @@ def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, 
 def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
     assert gate_up.is_contiguous(), gate_up.stride()
     tokens, size = gate_up.shape
+    assert size % 2 == 0, gate_up.shape
     out = torch.empty(tokens, size // 2, dtype=gate_up.dtype)
     functions()["silu_and_mul", gate_up.dtype](
         *(gate_up.data_ptr(), tokens, size // 2, out.data_ptr(), torch.get_num_threads())
@@ -117,11 +128,11 @@ def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
 
 
 def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, num_heads: int) -> None:
-    tokens, _, dim = x.shape
+    tokens, heads, dim = x.shape
     assert _has_dense_rows(x), x.stride()
-    assert cos.is_contiguous(), cos.stride()
-    assert sin.is_contiguous(), sin.stride()
-    assert x.dtype == cos.dtype == sin.dtype, (x.dtype, cos.dtype, sin.dtype)
+    assert num_heads <= heads, (num_heads, x.shape)
+    assert _is_dense(cos, (tokens, 1, dim), x.dtype), (x.shape, x.dtype, cos.shape, cos.dtype)
+    assert _is_dense(sin, (tokens, 1, dim), x.dtype), (x.shape, x.dtype, sin.shape, sin.dtype)
     functions()["apply_rotary", x.dtype](
         *(x.data_ptr(), tokens, num_heads, dim, x.stride(0), cos.data_ptr(), sin.data_ptr(), torch.get_num_threads())
     )
@@ -133,8 +144,12 @@ def store_cache(
     tokens, heads, dim = k.shape
     assert _has_dense_rows(k), k.stride()
     assert _has_dense_rows(v), v.stride()
-    assert k.dtype == v.dtype == k_cache.dtype, (k.dtype, v.dtype, k_cache.dtype)
-    indices = indices if indices.dtype == torch.int64 else indices.long()
+    assert v.shape == k.shape, (k.shape, v.shape)
+    assert v.dtype == k.dtype, (k.dtype, v.dtype)
+    for pool in (k_cache, v_cache):
+        assert _is_dense(pool, (len(k_cache), heads, dim), k.dtype), (k.shape, k.dtype, pool.shape, pool.dtype)
+    indices = indices.long().contiguous()
+    assert indices.shape == (tokens,), (indices.shape, k.shape)
     functions()["store_cache", k.dtype](
         *(k_cache.data_ptr(), v_cache.data_ptr(), indices.data_ptr(), tokens, heads * dim),
         *(k.data_ptr(), v.data_ptr(), k.stride(0), v.stride(0), torch.get_num_threads()),
@@ -152,10 +167,16 @@ def decode_attention(
 ) -> None:
     rows, num_qo_heads, dim = q.shape
     assert _has_dense_rows(q), q.stride()
-    assert q.dtype == k_cache.dtype == o.dtype, (q.dtype, k_cache.dtype, o.dtype)
-    assert slots.dtype == indptr.dtype == torch.int32, (slots.dtype, indptr.dtype)
-    assert o.numel() == lse.numel() * dim == rows * num_qo_heads * dim, (q.shape, o.shape, lse.shape)
-    functions()["decode_attention", q.dtype](
+    num_kv_heads = k_cache.shape[1]
+    for pool in (k_cache, v_cache):
+        assert _is_dense(pool, (len(k_cache), num_kv_heads, dim), q.dtype), (q.shape, q.dtype, pool.shape)
+    assert _is_dense(slots, (slots.numel(),), torch.int32), (slots.shape, slots.dtype)
+    assert _is_dense(indptr, (rows + 1,), torch.int32), (q.shape, indptr.shape, indptr.dtype)
+    assert _is_dense(o, (rows, num_qo_heads * dim), q.dtype), (q.shape, q.dtype, o.shape, o.dtype)
+    assert _is_dense(lse, (rows, num_qo_heads), torch.float32), (q.shape, lse.shape, lse.dtype)
+    has_memory = functions()["decode_attention", q.dtype](
         *(q.data_ptr(), q.stride(0), k_cache.data_ptr(), v_cache.data_ptr(), slots.data_ptr(), indptr.data_ptr()),
-        *(rows, num_qo_heads, k_cache.shape[1], dim, o.data_ptr(), lse.data_ptr(), torch.get_num_threads()),
+        *(rows, num_qo_heads, num_kv_heads, dim, o.data_ptr(), lse.data_ptr(), torch.get_num_threads()),
     )
+    if not has_memory:
+        raise MemoryError(f"no memory for attention to {slots.numel()} tokens")

@@ -1,7 +1,7 @@
 """Linear layers whose weight stays in the small integers of a quantised checkpoint, in C++ on a CPU.
 
-The integers become floats of x's dtype while they are multiplied: the numbers are those of the dequantised weight, and
-memory gives a sixth of its bytes for each. `torch_ops.grouped_linear` is the reference.
+The integers become floats of x's dtype while they are multiplied: the numbers are those of the dequantised weight, for
+6 or 10 bits each from memory instead of 16 or 32. `torch_ops.grouped_linear` is the reference.
 """
 
 from __future__ import annotations
@@ -12,10 +12,6 @@ import torch
 
 from minisgl.kernel.cpu_ops import functions
 from minisgl.utils.grouped_tensor import GROUP, GroupedTensor
-from minisgl.utils.math import div_ceil
-
-_PANEL = 32  # outputs that lie side by side, as in csrc/grouped_weight.h
-_FLOAT_BYTES = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +26,9 @@ class PackedGroups:
 def pack_groups(weight: GroupedTensor) -> PackedGroups:
     """A copy of `weight` for `grouped_linear`. Only where `kernel.has_cpp`."""
     outputs, inputs = weight.shape
-    group_bytes = _PANEL * (2 * _FLOAT_BYTES + GROUP * weight.bits // 8)
-    data = torch.zeros(div_ceil(outputs, _PANEL) * (inputs // GROUP), group_bytes, dtype=torch.uint8)
+    assert inputs % GROUP == 0, weight.shape
+    size = functions()["packed_bytes", torch.uint8](outputs, inputs, weight.bits)
+    data = torch.zeros(size, dtype=torch.uint8)
     codes, scale, offset = (x.contiguous() for x in (weight.codes, weight.scale, weight.offset))
     functions()["pack_groups", torch.uint8](
         *(codes.data_ptr(), scale.data_ptr(), offset.data_ptr(), outputs, inputs, weight.bits, data.data_ptr())
@@ -47,7 +44,7 @@ def grouped_linear(x: torch.Tensor, weight: PackedGroups, bias: torch.Tensor | N
     (outputs, inputs), rows = weight.shape, x.shape[0]
     assert x.is_contiguous(), x.stride()
     assert x.shape[1] == inputs, (x.shape, weight.shape)
-    assert bias is None or bias.dtype == x.dtype, (bias, x.dtype)
+    assert bias is None or (bias.shape == (outputs,) and bias.dtype == x.dtype), (bias, x.dtype)
     out = torch.empty(rows, outputs, dtype=x.dtype)
     functions()["grouped_linear", x.dtype](
         *(x.data_ptr(), rows, inputs, outputs, weight.data.data_ptr(), weight.bits),

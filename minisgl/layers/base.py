@@ -34,14 +34,14 @@ class WeightSlot:
     """Where one checkpoint tensor goes.
 
     shape: of the whole tensor in the checkpoint. dest: memory for this rank's part, which starts at `start` along
-    `dim` and is as long as `dest` there. keep: gets that part, besides, if the checkpoint has it grouped.
+    `dim` and is as long as `dest` there. take_groups: gets that part instead of `dest`, if it is grouped.
     """
 
     shape: tuple[int, ...]
     dest: torch.Tensor
     dim: int = 0
     start: int = 0
-    keep: Callable[[GroupedTensor], None] | None = None
+    take_groups: Callable[[GroupedTensor], None] | None = None
 
     def cut(self, name: str, tensor: torch.Tensor | GroupedTensor) -> torch.Tensor | GroupedTensor:
         """This rank's part of the whole tensor, a view. ValueError that names the tensor if its shape is wrong."""
@@ -50,11 +50,12 @@ class WeightSlot:
         return tensor.narrow(self.dim, self.start, self.dest.shape[self.dim])
 
     def load(self, name: str, tensor: torch.Tensor | GroupedTensor) -> None:
-        """Copy this rank's part of the tensor, cast to the weight's dtype; errors as for `cut`."""
+        """Take this rank's part of the tensor: a copy, cast to the weight's dtype, or as it is. Errors as for `cut`."""
         part = self.cut(name, tensor)
-        if self.keep is not None and isinstance(part, GroupedTensor):
-            self.keep(part)
-        self.dest.copy_(dense(part))
+        if self.take_groups is not None and isinstance(part, GroupedTensor):
+            self.take_groups(part)
+        else:
+            self.dest.copy_(dense(part))
 
 
 class Layer(nn.Module, ABC):
@@ -65,4 +66,7 @@ class Layer(nn.Module, ABC):
         """By tensor name: "weight" is the layer's own, "q_proj.weight" that of a sibling which this layer replaces."""
 
     def pack(self) -> None:
-        """Rearrange the loaded weights for speed and free the originals, if there is anything to win. Called once."""
+        """Rearrange the loaded weights for speed and free the originals, if there is anything to win.
+
+        Called once, when everything has come that `slots` names.
+        """

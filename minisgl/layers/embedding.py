@@ -22,10 +22,17 @@ class VocabParallelEmbedding(Layer):
         self.share = place.tp.shard("vocab_size", vocab_size)
         self.start = place.tp.rank * self.share
         self.weight = place.parameter(self.share, hidden_size)
-        self.keep: Callable[[GroupedTensor], None] | None = None  # set by a head that is tied to this
+        self.give_groups: Callable[[GroupedTensor], None] | None = None  # to a head that is tied to this
 
     def slots(self) -> dict[str, WeightSlot]:
-        return {"weight": WeightSlot(self.shape, self.weight, start=self.start, keep=self.keep)}
+        take_groups = None if self.give_groups is None else self._take_groups
+        return {"weight": WeightSlot(self.shape, self.weight, start=self.start, take_groups=take_groups)}
+
+    def _take_groups(self, tensor: GroupedTensor) -> None:
+        """A head multiplies by the integers; to look up a row takes floats."""
+        assert self.give_groups is not None
+        self.give_groups(tensor)
+        self.weight.copy_(tensor.dequantize())
 
     def partial(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Vectors of the ids that this rank holds, zeros for the others."""
@@ -53,16 +60,16 @@ class LMHead(Linear):
         share = place.tp.shard("vocab_size", vocab_size)
         weight = tied_to.weight if tied_to is not None else place.parameter(share, hidden_size)
         super().__init__(weight, None, place.tp)
+        self.shape, self.start = (vocab_size, hidden_size), place.tp.rank * share
         self.tied = tied_to is not None
         if tied_to is not None:
-            tied_to.keep = self.keep("weight")
-        self.shape, self.start = (vocab_size, hidden_size), place.tp.rank * share
+            tied_to.give_groups = self.slot("weight", self.shape, weight, start=self.start).take_groups
 
     def slots(self) -> dict[str, WeightSlot]:
         assert self.weight is not None
         if self.tied:
             return {}
-        return {"weight": WeightSlot(self.shape, self.weight, start=self.start, keep=self.keep("weight"))}
+        return {"weight": self.slot("weight", self.shape, self.weight, start=self.start)}
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """[N, H] -> [N, V] float32, the same on every rank."""

@@ -5,14 +5,14 @@ Weights are [out, in], as in checkpoints. Source of the split: Megatron-LM, arXi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from minisgl.distributed import TPInfo, all_reduce
+from minisgl.kernel import has_cpp
 from minisgl.layers.base import Layer, Placement, WeightSlot
 from minisgl.layers.packed import PackedWeight, pack_weight
 from minisgl.utils.grouped_tensor import GroupedTensor
@@ -21,7 +21,7 @@ from minisgl.utils.grouped_tensor import GroupedTensor
 class Linear(Layer):
     """This rank's part of y = x W^T + b. Packing trades `weight` for `packed`: the same numbers in a kernel's order.
 
-    groups: the rows of the weight, a piece for each checkpoint tensor in order, as far as the checkpoint has them so.
+    A tensor that the checkpoint has grouped waits as it is: if all that make up the weight are, it is never written.
     """
 
     def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None, tp: TPInfo) -> None:
@@ -30,7 +30,7 @@ class Linear(Layer):
         self.bias = bias
         self.tp = tp
         self.packed: PackedWeight | None = None
-        self.groups: dict[str, GroupedTensor] = {}
+        self._groups: dict[str, tuple[torch.Tensor, GroupedTensor]] = {}  # by tensor: where it would go, and itself
 
     def multiply(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         """[T, in of this rank] -> [T, out of this rank]."""
@@ -41,23 +41,30 @@ class Linear(Layer):
 
     def pack(self) -> None:
         assert self.weight is not None, "packed twice"
-        self.packed = pack_weight(self.weight, self._all_groups())
-        self.groups.clear()
+        self.packed = pack_weight(self.weight, self._take_groups())
         if self.packed is not None:
             self.weight = None
 
-    def keep(self, part: str) -> Callable[[GroupedTensor], None]:
-        """What remembers that part of the weight until it is packed."""
-        return partial(self.groups.__setitem__, part)
+    def slot(
+        self, name: str, shape: tuple[int, ...], dest: torch.Tensor, *, dim: int = 0, start: int = 0
+    ) -> WeightSlot:
+        """For the tensor `name`, which makes up the rows `dest` of the weight; arguments as of WeightSlot."""
 
-    def _part_names(self) -> Iterable[str]:
-        """The checkpoint tensors that make up the weight, in order."""
-        return ("weight",)
+        def take_groups(tensor: GroupedTensor) -> None:
+            self._groups[name] = (dest, tensor)
 
-    def _all_groups(self) -> GroupedTensor | None:
-        parts = [self.groups.get(name) for name in self._part_names()]
-        known = [part for part in parts if part is not None]
-        return GroupedTensor.stack(known) if len(known) == len(parts) else None
+        return WeightSlot(shape, dest, dim, start, take_groups if has_cpp(dest) else None)
+
+    def _take_groups(self) -> GroupedTensor | None:
+        """The whole weight grouped, or else what is grouped of it goes where it belongs."""
+        parts, self._groups = list(self._groups.values()), {}
+        assert self.weight is not None
+        if sum(len(dest) for dest, _ in parts) == len(self.weight):
+            in_order = sorted(parts, key=lambda part: part[0].data_ptr())
+            return GroupedTensor.stack([tensor for _, tensor in in_order])
+        for dest, tensor in parts:
+            dest.copy_(tensor.dequantize())
+        return None
 
 
 class ColumnParallelLinear(Linear):
@@ -77,15 +84,11 @@ class ColumnParallelLinear(Linear):
         slots, row = {}, 0
         for name, share in self.shares.items():
             total, rows, start = self.parts[name], slice(row, row + share), self.tp.rank * share
-            shape = (total, self.in_features)
-            slots[f"{name}.weight"] = WeightSlot(shape, self.weight[rows], start=start, keep=self.keep(name))
+            slots[f"{name}.weight"] = self.slot(name, (total, self.in_features), self.weight[rows], start=start)
             if self.bias is not None:
                 slots[f"{name}.bias"] = WeightSlot((total,), self.bias[rows], start=start)
             row += share
         return slots
-
-    def _part_names(self) -> Iterable[str]:
-        return self.parts
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[T, in] -> [T, this rank's share of every part, in order]."""
@@ -103,7 +106,7 @@ class RowParallelLinear(Linear):
 
     def slots(self) -> dict[str, WeightSlot]:
         assert self.weight is not None
-        slots = {"weight": WeightSlot(self.shape, self.weight, dim=1, start=self.start, keep=self.keep("weight"))}
+        slots = {"weight": self.slot("weight", self.shape, self.weight, dim=1, start=self.start)}
         if self.bias is not None:
             slots["bias"] = WeightSlot(self.shape[:1], self.bias)
         return slots

@@ -23,7 +23,7 @@ class PackedWeight(Protocol):
 def pack_weight(weight: torch.Tensor, groups: GroupedTensor | None = None) -> PackedWeight | None:
     """The same numbers for the fastest kernel that there is; None where plain torch is as fast.
 
-    groups: what `weight` was before it became floats of its dtype. Reading that takes a sixth of the memory traffic.
+    groups: the whole weight as the checkpoint has it; `weight` is not looked at then.
     """
     if groups is not None and has_cpp(weight):
         return GroupedWeight(groups)

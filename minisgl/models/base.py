@@ -12,8 +12,9 @@ from torch import nn
 
 from minisgl.core import Context
 from minisgl.distributed import SINGLE, TPInfo
-from minisgl.layers import Layer, LMHead, Placement, RotaryEmbedding, WeightSlot
+from minisgl.layers import LMHead, Placement, RotaryEmbedding
 from minisgl.models.config import ModelConfig
+from minisgl.models.pending import PendingWeights
 from minisgl.models.registry import MODELS
 from minisgl.utils.grouped_tensor import GroupedTensor, dense
 from minisgl.utils.logging import get_logger
@@ -49,8 +50,7 @@ class BaseCausalLM(nn.Module, ABC):
         super().__init__()
         self.config = config
         self.place = place
-        self._slots: dict[str, WeightSlot] = {}
-        self._loaded: set[str] = set()
+        self._pending: PendingWeights | None = None
 
     @abstractmethod
     def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, ctx: Context) -> torch.Tensor:
@@ -75,17 +75,12 @@ class BaseCausalLM(nn.Module, ABC):
         elif name == HEAD and self.lm_head.tied:
             logger.warning("the config ties the head to the embedding, so %s of the checkpoint is not used", name)
         else:
-            self._slot(name).load(name, tensor)
-            self._loaded.add(name)
+            self._weights().take(name, tensor)
 
     def finish_loading(self) -> None:
-        """Pack the weights. ValueError that names every tensor that never came."""
-        if missing := [name for name in self._all_slots() if name not in self._loaded]:
-            raise ValueError(f"{len(missing)} tensors never came: {', '.join(missing)}")
-        self._slots.clear()  # they keep the unpacked weights alive
-        for layer in self.modules():
-            if isinstance(layer, Layer):
-                layer.pack()
+        """ValueError that names every tensor that never came."""
+        self._weights().finish()
+        self._pending = None
 
     def init_dummy_weights(self, seed: int) -> None:
         """Small random weights in place of a checkpoint, and loading is finished.
@@ -93,7 +88,7 @@ class BaseCausalLM(nn.Module, ABC):
         The same ones for a seed, whatever the number of ranks.
         """
         generator = torch.Generator(self.place.device).manual_seed(seed)
-        for name, slot in self._all_slots().items():
+        for name, slot in self._weights().slots():
             tensor = torch.empty(slot.shape, dtype=self.place.dtype, device=self.place.device)
             if len(slot.shape) == 1:
                 tensor.fill_(0.0 if name.endswith(".bias") else 1.0)
@@ -102,24 +97,7 @@ class BaseCausalLM(nn.Module, ABC):
             self.load_weight(name, tensor)
         self.finish_loading()
 
-    def _all_slots(self) -> dict[str, WeightSlot]:
-        if not self._slots:
-            self._slots = _collect_slots(self)
-        return self._slots
-
-    def _slot(self, name: str) -> WeightSlot:
-        slot = self._all_slots().get(name)
-        if slot is None:
-            raise ValueError(f"unknown tensor {name!r}: {self.config.architecture} as configured has no such weight")
-        return slot
-
-
-def _collect_slots(model: nn.Module) -> dict[str, WeightSlot]:
-    """Every slot by its full tensor name; see `Layer.slots` for the two kinds of key."""
-    slots = {}
-    for path, layer in model.named_modules():
-        if isinstance(layer, Layer):
-            parent = path.rpartition(".")[0]
-            for key, slot in layer.slots().items():
-                slots[f"{parent if '.' in key else path}.{key}"] = slot
-    return slots
+    def _weights(self) -> PendingWeights:
+        if self._pending is None:
+            self._pending = PendingWeights(self)
+        return self._pending

@@ -1,5 +1,7 @@
 """GGUF's quantised blocks as grouped tensors, whose values are those that `gguf.quants` gives, to the last bit.
 
+Only where a damaged file's scale is infinite do they differ: some infinities are NaN then.
+
 Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
 """
 
@@ -28,7 +30,10 @@ class _Groups(NamedTuple):
 
 
 class _Format(NamedTuple):
+    """block_bytes: of which `read` takes the blocks apart."""
+
     bits: int
+    block_bytes: int
     read: Callable[[Bytes], _Groups]
 
 
@@ -36,8 +41,8 @@ def grouped(raw: Bytes, kind: str, shape: tuple[int, ...]) -> GroupedTensor | No
     """The matrix of `shape` whose blocks of ggml's type `kind` are in `raw`; None for types that have no such form."""
     if kind not in _FORMATS or len(shape) != 2:
         return None
-    bits, read = _FORMATS[kind]
-    codes, scale, offset = read(raw.reshape(-1, _BLOCK_BYTES[kind]))
+    bits, block_bytes, read = _FORMATS[kind]
+    codes, scale, offset = read(raw.reshape(-1, block_bytes))
     rows, columns = shape
     scale, offset = (x.reshape(rows, columns // GROUP) for x in (scale, offset))
     return GroupedTensor(
@@ -104,12 +109,11 @@ def _scales_of_k(blocks: Bytes) -> tuple[Floats, Floats]:
 
 
 _FORMATS = {
-    "Q4_0": _Format(4, _q4_0),
-    "Q4_1": _Format(4, _q4_1),
-    "Q5_0": _Format(8, _q5_0),
-    "Q5_1": _Format(8, _q5_1),
-    "Q8_0": _Format(8, _q8_0),
-    "Q4_K": _Format(4, _q4_k),
-    "Q5_K": _Format(8, _q5_k),
+    "Q4_0": _Format(4, 18, _q4_0),
+    "Q4_1": _Format(4, 20, _q4_1),
+    "Q5_0": _Format(8, 22, _q5_0),
+    "Q5_1": _Format(8, 24, _q5_1),
+    "Q8_0": _Format(8, 34, _q8_0),
+    "Q4_K": _Format(4, 144, _q4_k),
+    "Q5_K": _Format(8, 176, _q5_k),
 }
-_BLOCK_BYTES = {"Q4_0": 18, "Q4_1": 20, "Q5_0": 22, "Q5_1": 24, "Q8_0": 34, "Q4_K": 144, "Q5_K": 176}

@@ -60,3 +60,9 @@ def test_a_group_must_have_more_rows_where_reading_alone_is_cheap():
     assert [group.num_pages for group in find_shared_prefixes(table, num_pages, 1, cost)] == [40]
     assert find_shared_prefixes(table[:8], num_pages[:8], 1, cost) == []
     assert find_shared_prefixes(table, num_pages, 1, cost._replace(tokens=41)) == []
+
+
+def test_a_thousand_rows_that_begin_each_other_are_no_deep_recursion():
+    rows = [list(range(length)) for length in range(2, 1502)]
+    (group,) = groups_of(rows)
+    assert group == (list(range(748, 1500)), 750)  # 751 x 750 pages are spared, the most there is

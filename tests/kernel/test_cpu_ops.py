@@ -15,7 +15,7 @@ pytestmark = pytest.mark.skipif(not cpu_ops.in_use(), reason="no C++ kernels her
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 SIZES = pytest.mark.parametrize("size", [1, 7, 16, 24, 64, 100, 576])
-TOKENS = pytest.mark.parametrize("tokens", [1, 3, 150])
+TOKENS = pytest.mark.parametrize("tokens", [0, 1, 3, 150, 500])  # the last is enough work for two threads
 
 
 def random(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
@@ -105,6 +105,21 @@ def test_store_cache_writes_the_named_slots_only(index_dtype: torch.dtype, dtype
     assert torch.equal(caches[0, slots], kv[:, 1:3])
     assert torch.equal(caches[1, slots], kv[:, 4:])
     assert caches.isnan().sum() == 2 * 20 * 2 * 24
+
+
+def test_store_cache_takes_every_fourth_of_a_list_of_slots():
+    caches, kv = torch.zeros(2, 20, 2, 24), random(5, 2, 24, dtype=torch.float32)
+    slots = torch.arange(20)[::4]
+    cpu_ops.store_cache(*caches, slots, kv, kv)
+    assert torch.equal(caches[0, slots], kv)
+
+
+@pytest.mark.parametrize("shape", [(24,), (2, 2, 2, 24)], ids=str)
+def test_rms_norm_refuses_what_it_would_read_past(shape: tuple[int, ...]):
+    with pytest.raises(AssertionError):
+        cpu_ops.rms_norm(torch.ones(shape), torch.ones(24), 1e-5)
+    with pytest.raises(AssertionError):
+        cpu_ops.rms_norm(torch.ones(2, 24), torch.ones(23), 1e-5)
 
 
 def test_not_a_number_stays_one_in_bfloat16():

@@ -29,7 +29,7 @@ def random_rows(rows: int, inputs: int, dtype: torch.dtype) -> torch.Tensor:
 @DTYPES
 @BITS
 @pytest.mark.parametrize("shape", [(32, 32), (1, 64), (100, 96), (192, 576)], ids=str)
-@pytest.mark.parametrize("rows", [1, 2, 12, 13, 16, 17, 32, 33, 70])
+@pytest.mark.parametrize("rows", [0, 1, 2, 12, 13, 16, 17, 32, 33, 70])
 @pytest.mark.parametrize("bias", [False, True])
 def test_the_product_is_that_with_the_dequantised_weight(
     rows: int, shape: tuple[int, int], bits: int, dtype: torch.dtype, bias: bool

@@ -7,7 +7,10 @@ import torch
 import torch.nn.functional as F
 
 from minisgl.distributed import SINGLE, TPInfo
+from minisgl.kernel import has_cpp
 from minisgl.layers import LMHead, Placement, VocabParallelEmbedding
+from minisgl.layers.packed import GroupedWeight
+from minisgl.utils.grouped_tensor import GroupedTensor
 
 TABLE = torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
 IDS = torch.tensor([0, 11, 5, 6, 5], dtype=torch.int32)
@@ -58,3 +61,16 @@ def test_packing_a_tied_head_leaves_the_embedding_its_weight():
     table = embedding(SINGLE)
     LMHead(12, 8, place(SINGLE), table).pack()
     assert torch.equal(table(IDS), TABLE[IDS])
+
+
+@pytest.mark.skipif(not has_cpp(torch.empty(0)), reason="no C++ kernels here")
+def test_a_tied_head_keeps_the_integers_that_came_for_the_embedding():
+    codes = torch.randint(0, 256, (12, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    weight = GroupedTensor(codes, torch.full((12, 2), 0.01), torch.full((12, 2), -1.28), bits=8)
+    table = VocabParallelEmbedding(12, 64, place(SINGLE))
+    head = LMHead(12, 64, place(SINGLE), table)
+    table.slots()["weight"].load("token_embd", weight)
+    head.pack()
+    assert isinstance(head.packed, GroupedWeight)
+    assert torch.equal(table(torch.arange(12)), weight.dequantize())
+    torch.testing.assert_close(head(table.weight[:3]), table.weight[:3] @ table.weight.T)

@@ -107,15 +107,16 @@ def test_a_weight_that_comes_grouped_stays_so_and_gives_the_same_result(tp_size:
 
 
 @pytest.mark.skipif(not has_cpp(torch.empty(0)), reason="no C++ kernels here")
-def test_a_share_that_cuts_a_group_becomes_floats():
-    weight, x = grouped(12, 96), random(5, 96)
+@pytest.mark.parametrize(("inputs", "stays_grouped"), [(128, True), (96, False)])
+def test_a_share_of_the_inputs_becomes_floats_only_where_it_cuts_a_group(inputs: int, stays_grouped: bool):
+    weight, x, half = grouped(12, inputs), random(5, inputs), inputs // 2
     shares = []
     for rank in range(2):
-        layer = RowParallelLinear(96, 12, False, place(TPInfo(rank, 2)))
+        layer = RowParallelLinear(inputs, 12, False, place(TPInfo(rank, 2)))
         load(layer, {"weight": weight})
         layer.pack()
-        assert not isinstance(layer.packed, GroupedWeight)
-        shares.append(layer.partial(x[:, rank * 48 : rank * 48 + 48]))
+        assert isinstance(layer.packed, GroupedWeight) == stays_grouped
+        shares.append(layer.partial(x[:, rank * half : (rank + 1) * half].contiguous()))
     torch.testing.assert_close(shares[0] + shares[1], F.linear(x, weight.dequantize()), rtol=1e-5, atol=1e-4)
 
 

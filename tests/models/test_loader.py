@@ -14,17 +14,22 @@ from safetensors.torch import save_file
 from support.gguf_variants import DATA, as_architecture, llama_variant
 
 from minisgl.distributed import SINGLE, TPInfo
+from minisgl.kernel import has_cpp
+from minisgl.layers.linear import Linear
+from minisgl.layers.packed import GroupedWeight
 from minisgl.models import BaseCausalLM, ModelConfig, load_model, loader, open_checkpoint
 from minisgl.models.gguf_checkpoint import GGUFCheckpoint
+from minisgl.utils.grouped_tensor import GroupedTensor
 
 LLAMA = DATA / "llama_f32.gguf"
 
 
 class Watched(GGUFCheckpoint):
-    """Fails when a tensor is still held by anybody while the next one is asked for."""
+    """Fails when a tensor of floats is still held by anybody while the next one is asked for."""
 
-    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
         for name, values in list(super().iter_weights()):
+            assert isinstance(values, torch.Tensor)
             tensor = values.clone()
             held = weakref.ref(tensor)
             yield name, tensor
@@ -50,6 +55,36 @@ def embedding(model: BaseCausalLM) -> torch.Tensor:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_no_tensor_is_held_while_the_next_is_read(dtype: torch.dtype) -> None:
     load(Watched(LLAMA), dtype)
+
+
+class Counted(GGUFCheckpoint):
+    """Counts the grouped tensors that are still held by anybody, whenever the next one is asked for."""
+
+    most_held = 0
+
+    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
+        self.given: list[weakref.ref[Any]] = []
+        for name, tensor in super().iter_weights():
+            self.given += [weakref.ref(tensor)] if isinstance(tensor, GroupedTensor) else []
+            yield name, tensor
+            del tensor
+            self.most_held = max(self.most_held, self.num_held)
+
+    @property
+    def num_held(self) -> int:
+        return sum(ref() is not None for ref in self.given)
+
+
+@pytest.mark.skipif(not has_cpp(torch.empty(0)), reason="no C++ kernels here")
+def test_integers_wait_only_until_their_layer_is_packed() -> None:
+    checkpoint = Counted(DATA / "llama_q4_k.gguf")
+    model = load(checkpoint)
+    assert len(checkpoint.given) == 9  # one layer, embedding and head
+    assert checkpoint.most_held <= 3  # q, k and v, say
+    assert checkpoint.num_held == 0
+    packed = [layer.packed for layer in model.modules() if isinstance(layer, Linear)]
+    assert all(isinstance(weight, GroupedWeight) for weight in packed)
+    assert not any(layer.weight is not None for layer in model.modules() if isinstance(layer, Linear))
 
 
 def test_checkpoints_keep_no_tensor_that_they_gave_away(tmp_path: Path) -> None:

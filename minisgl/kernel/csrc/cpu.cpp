@@ -1,8 +1,21 @@
 // The C interface: every kernel for float32 and for bfloat16. Called through ctypes, so no Python or torch headers.
 
+#include <new>
+
 #include "decode_attention.h"
 #include "elementwise.h"
 #include "grouped_linear.h"
+
+// Whether there was memory for what `body` does; an exception must not leave a C function.
+template <class Body>
+int has_memory(Body body) {
+    try {
+        body();
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+    return true;
+}
 
 #define KERNELS(T, SUFFIX)                                                                                             \
     void rms_norm_##SUFFIX(const T* x, int64_t tokens, int64_t heads, int64_t n, int64_t token_stride,                 \
@@ -24,11 +37,11 @@
                               const T* v, int64_t k_stride, int64_t v_stride, int threads) {                           \
         store_cache(k_cache, v_cache, slots, tokens, n, k, v, k_stride, v_stride, threads);                            \
     }                                                                                                                  \
-    void decode_attention_##SUFFIX(const T* q, int64_t q_stride, const T* k_cache, const T* v_cache,                   \
+    int decode_attention_##SUFFIX(const T* q, int64_t q_stride, const T* k_cache, const T* v_cache,                   \
                                    const int32_t* slots, const int32_t* indptr, int64_t rows, int64_t qo_heads,        \
                                    int64_t kv_heads, int64_t dim, T* o, float* lse, int threads) {                     \
-        decode_attention<T>({q, q_stride, k_cache, v_cache, slots, indptr, rows, qo_heads, kv_heads, dim, o, lse},     \
-                            threads);                                                                                  \
+        const Decode<T> args{q, q_stride, k_cache, v_cache, slots, indptr, rows, qo_heads, kv_heads, dim, o, lse};     \
+        return has_memory([&] { decode_attention(args, threads); });                                                   \
     }                                                                                                                  \
     void grouped_linear_##SUFFIX(const T* x, int64_t rows, int64_t inputs, int64_t outputs, const void* groups,        \
                                  int64_t bits, const T* bias, T* out, int threads) {                                   \
@@ -40,6 +53,10 @@
 extern "C" {
 KERNELS(float, float32)
 KERNELS(bfloat16, bfloat16)
+
+int64_t packed_bytes(int64_t outputs, int64_t inputs, int64_t bits) {
+    return bits == 4 ? packed_bytes<4>(outputs, inputs) : packed_bytes<8>(outputs, inputs);
+}
 
 void pack_groups(const uint8_t* codes, const float* scale, const float* offset, int64_t outputs, int64_t inputs,
                  int64_t bits, void* groups) {

@@ -38,15 +38,16 @@ template <class Product, int BITS, class T>
 void multiply_panel(const GroupedLinear<T>& args, int64_t panel, const Group<BITS>* groups) {
     static thread_local std::vector<Tile<T>> tiles;
     alignas(64) float sums[Product::MAX_ROWS * PANEL];
-    const size_t num_groups = args.inputs / GROUP;
-    if (tiles.size() < num_groups) tiles.resize(num_groups);
+    const bool at_once = args.rows <= Product::MAX_ROWS;
+    const size_t num_groups = args.inputs / GROUP, num_tiles = at_once ? 2 : num_groups;
+    if (tiles.size() < num_tiles) tiles.resize(num_tiles);
     const auto expanded = [to = tiles.data()](int64_t g) -> const Tile<T>& { return to[g]; };
     const auto expand_now = [to = tiles.data(), groups](int64_t g) -> const Tile<T>& {
         expand(groups[g], to[g % 2]);
         return to[g % 2];
     };
 
-    if (args.rows <= Product::MAX_ROWS) {
+    if (at_once) {
         Product::multiply(args.x, args.rows, args.inputs, expand_now, sums);
         return write_sums(args, panel, 0, args.rows, sums);
     }
@@ -80,6 +81,7 @@ void multiply_rows(GroupedLinear<T> args, const Group<BITS>* groups, int threads
 
 template <class T, int BITS>
 void grouped_linear(const GroupedLinear<T>& args, const Group<BITS>* groups, int threads) {
+    if (args.rows == 0) return;
 #if defined(HAS_MATRIX_UNITS)
     if constexpr (std::is_same_v<T, bfloat16>)
         if (may_use_matrix_units()) return multiply_rows<MatrixProduct>(args, groups, threads);

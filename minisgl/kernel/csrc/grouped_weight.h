@@ -25,6 +25,11 @@ struct Group {
     uint32_t words[GROUP / IN_WORD][PANEL];
 };
 
+template <int BITS>
+int64_t packed_bytes(int64_t outputs, int64_t inputs) {
+    return (outputs + PANEL - 1) / PANEL * (inputs / GROUP) * sizeof(Group<BITS>);
+}
+
 // codes [N, K] uint8; scale, offset [N, K / GROUP] -> groups [N / PANEL rounded up, K / GROUP], zeros before.
 template <int BITS>
 void pack_groups(const uint8_t* codes, const float* scale, const float* offset, int64_t outputs, int64_t inputs,

@@ -17,6 +17,10 @@ inline bool may_use_matrix_units() {
     return granted;
 }
 
+// What `from` points to is written before the next instruction: GCC 12 does not know that tiles read memory, and drops
+// stores that nobody else reads.
+inline void must_be_in_memory(const void* from) { __asm__ volatile("" ::"r"(from) : "memory"); }
+
 // As VectorProduct, in grouped_product.h. Tiles 0 to 3 hold sums: two blocks of 16 rows by two of 16 outputs.
 struct MatrixProduct {
     static constexpr int MAX_ROWS = 32;
@@ -38,6 +42,7 @@ private:
         const int64_t stride = inputs * sizeof(bfloat16);
         for (int64_t first = 0; first < inputs; first += GROUP) {
             const Tile<bfloat16>& weights = tile(first / GROUP);
+            must_be_in_memory(&weights);
             _tile_loadd(6, weights.words[0], WORD_STRIDE);
             _tile_loadd(7, weights.words[0] + BLOCK, WORD_STRIDE);
             _tile_loadd(4, x + first, stride);
@@ -70,6 +75,7 @@ private:
             shapes.rows[i] = rows_of[i];
             shapes.row_bytes[i] = 64;
         }
+        must_be_in_memory(&shapes);
         _tile_loadconfig(&shapes);
     }
 };

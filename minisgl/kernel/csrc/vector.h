@@ -76,7 +76,7 @@ inline void store(bfloat16* to, Vec x) {
     std::memcpy(to, &upper, sizeof upper);
 }
 
-// The halves of lane i: `lower[i]` and `upper[i]` rounded like that.
+// The halves of lane i: `lower[i]` and `upper[i]`, rounded like that; what is less than 2^-126 may become 0.
 inline void store_pairs(uint32_t* to, Vec lower, Vec upper) {
 #if defined(__AVX512BF16__)
     const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,  //

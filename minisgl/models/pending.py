@@ -1,0 +1,62 @@
+"""The weights that a model still waits for while it is loaded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import torch
+from torch import nn
+
+from minisgl.layers import Layer, WeightSlot
+from minisgl.utils.grouped_tensor import GroupedTensor
+
+
+class PendingWeights:
+    """Slots by the names of checkpoint tensors.
+
+    A layer is packed as soon as its last tensor has come, so that one layer at most is held in two forms.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._slots = {name: (slot, layer) for name, slot, layer in _named_slots(model)}
+        self._come: set[str] = set()
+        self._missing = Counter(layer for _, layer in self._slots.values())
+        self._slotless = [layer for layer in _layers(model).values() if layer not in self._missing]
+
+    def slots(self) -> list[tuple[str, WeightSlot]]:
+        """What is waited for."""
+        return [(name, slot) for name, (slot, _) in self._slots.items()]
+
+    def take(self, name: str, tensor: torch.Tensor | GroupedTensor) -> None:
+        """Load the tensor into its place. ValueError that names it if it has none or another shape, or came before."""
+        if name in self._come:
+            raise ValueError(f"tensor {name!r} came twice")
+        if name not in self._slots:
+            raise ValueError(f"unknown tensor {name!r}: the model as configured has no such weight")
+        slot, layer = self._slots[name]
+        slot.load(name, tensor)
+        del self._slots[name]
+        self._come.add(name)
+        self._missing[layer] -= 1
+        if not self._missing[layer]:
+            layer.pack()
+
+    def finish(self) -> None:
+        """Pack the layers that wait for nothing of their own. ValueError that names every tensor that never came."""
+        if self._slots:
+            raise ValueError(f"{len(self._slots)} tensors never came: {', '.join(self._slots)}")
+        for layer in self._slotless:
+            layer.pack()
+
+
+def _layers(model: nn.Module) -> dict[str, Layer]:
+    return {path: layer for path, layer in model.named_modules() if isinstance(layer, Layer)}
+
+
+def _named_slots(model: nn.Module) -> Iterator[tuple[str, WeightSlot, Layer]]:
+    """Every slot with its full tensor name and its layer; see `Layer.slots` for the two kinds of key."""
+    for path, layer in _layers(model).items():
+        parent = path.rpartition(".")[0]
+        for key, slot in layer.slots().items():
+            yield f"{parent if '.' in key else path}.{key}", slot, layer
