@@ -58,9 +58,7 @@ def _answer(operation: Operation, refs: dict[Any, Schema]) -> Schema:
     if operation.events is None:
         return {"description": "Done.", "content": content}
     name = operation.events.__name__
-    content["text/event-stream"] = {
-        "schema": {"type": "string", "description": f"Events `data: {name}`, the last one `data: [DONE]`."}
-    }
+    content["text/event-stream"] = {"schema": {"description": f"Events `data: {name}`, the last one `data: [DONE]`."}}
     return {"description": "The whole answer, or with `stream: true` events.", "content": content}
 
 

@@ -58,10 +58,12 @@ def summarize(results: Sequence[Result], clock: Clock) -> dict[str, Any]:
 
 
 def table(summary: dict[str, Any], title: str) -> Table:
-    """Milliseconds, one line a quantity."""
+    """Milliseconds, one line a quantity; lateness only where there was some."""
     out = Table("", "mean", *(f"p{percent}" for percent in PERCENTILES), "max", title=title, title_justify="left")
     for label, key in ROWS.items():
         spread = summary[key]
+        if key == "late_ms" and not (spread and spread["max"]):
+            continue
         out.add_row(label, *(f"{value:,.1f}" for value in spread.values()) if spread else "-")
     return out
 
@@ -76,7 +78,7 @@ def lines(summary: dict[str, Any]) -> list[str]:
         f"{summary['total_tokens_per_s']:,.1f} with those of the prompts",
         f"{summary['prompt_tokens']:,} prompt tokens, {summary['cached_share']:.1%} of them cached; "
         f"{summary['output_tokens']:,} generated",
-        f"the client took {summary['client_cpu_share']:.0%} of a core",
+        f"the client took {summary['client_cpu_share']:.1%} of a core",
     ]
     return texts + [f"failed {count} times: {error}" for error, count in summary["errors"].items()]
 

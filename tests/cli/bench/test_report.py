@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from minisgl.cli.bench.load import Result
@@ -26,8 +28,14 @@ def test_rates_and_times_are_those_of_requests_that_went_well():
     assert summary["e2e_ms"]["mean"] == 3000
 
 
+def test_lateness_is_shown_where_there_was_some():
+    late = [dataclasses.replace(GOOD[0], late_s=0.5)]
+    assert table(summarize(GOOD, Clock(1.0, 0.1)), "t").row_count == 4
+    assert table(summarize(late, Clock(1.0, 0.1)), "t").row_count == 5
+
+
 def test_a_run_in_which_all_failed_has_no_times_and_still_a_report():
     summary = summarize(BAD, Clock(1.0, 0.1))
     assert summary["ttft_ms"] is None
-    assert table(summary, "t").row_count == 5
+    assert table(summary, "t").row_count == 4
     assert lines(summary)[-2:] == ["failed 2 times: HTTP 500: oops", "failed 1 times: cut"]
