@@ -10,6 +10,8 @@ from collections.abc import Generator
 import uvicorn
 from starlette.applications import Starlette
 
+from minisgl.server.protocol import HttpProtocol
+
 CUT_S = 1.0
 KEEP_ALIVE_S = 75  # longer than clients and proxies keep an idle connection, so that the closing side is theirs
 
@@ -21,6 +23,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=HttpProtocol,
                 lifespan="off",
                 ws="none",
                 log_config=None,

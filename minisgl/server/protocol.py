@@ -1,0 +1,80 @@
+"""HTTP/1 as uvicorn reads it, and what it leaves open: a head ends, in bytes and in time, and errors are OpenAI's."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from minisgl.server.errors import ApiError
+
+MAX_HEAD_BYTES = 2**16
+HEAD_TIMEOUT_S = 60.0
+_UPGRADE = re.compile(rb"(?<=\n)upgrade(?=:)", re.IGNORECASE)
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection. It is closed when no request is being served and the next one's head takes HEAD_TIMEOUT_S.
+
+    Offers to upgrade (Java's client makes one with every request, to HTTP/2) are passed over as if they were not
+    there: the parser would drop the request's body for them.
+    """
+
+    _head_bytes: int | None = None  # that came after the piece in which the head began; None: no head has begun
+    _is_in_body = False
+    _clock: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._start_clock()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_clock()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        was_in_head = self._head_bytes is not None
+        super().data_received(data if self._is_in_body else _without_upgrade(data))
+        if was_in_head and self._head_bytes is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self.send_400_response(f"the request's head is over {MAX_HEAD_BYTES} bytes")
+        if self.cycle is None or self.cycle.response_complete:
+            self._start_clock()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        self._stop_clock()
+        self._head_bytes, self._is_in_body = None, True
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._is_in_body = False
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """The connection's last words, unless an answer is on its way, into which they would be mixed."""
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            body = ApiError(400, msg, code="invalid_http").encode()
+            head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+            self.transport.write(STATUS_LINE[400] + head + body)
+        self.transport.close()
+
+    def _start_clock(self) -> None:
+        if self._clock is None and not self.transport.is_closing():
+            self._clock = self.loop.call_later(HEAD_TIMEOUT_S, self.transport.close)
+
+    def _stop_clock(self) -> None:
+        if self._clock is not None:
+            self._clock.cancel()
+            self._clock = None
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """The same bytes, but a header `upgrade` in the head that they begin with, or are a part of, has another name."""
+    head, end, rest = data.partition(b"\r\n\r\n")
+    return _UPGRADE.sub(b"x-not-upgraded", head) + end + rest

@@ -1,0 +1,176 @@
+"""What comes over a connection that is no well-behaved HTTP client's."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import pytest
+from support.asgi import COMPLETIONS, Api, ids_of, says
+from support.scripted_link import Item, Script
+
+from minisgl.message import UserMsg
+from minisgl.server import protocol
+from minisgl.server.http import HttpServer
+from minisgl.server.listener import listen
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Connect = Callable[[], Awaitable[Connection]]
+HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n"
+END = b"Connection: close\r\n\r\n"
+HELLO = says("Hello")
+
+
+def slowly(request: UserMsg) -> Iterable[Item]:
+    """x for ever, one each 10 ms."""
+    return itertools.chain.from_iterable(itertools.repeat((ids_of("x")[0], 0.01)))
+
+
+def with_server(test: Callable[[Connect], Awaitable[None]], script: Script = HELLO) -> None:
+    """Run it with a function that connects to a server, which must have no connection left afterwards."""
+
+    async def main() -> None:
+        with listen("127.0.0.1", 0) as listener:
+            server = HttpServer(Api(script).app, listener)
+            server.start()
+            try:
+                await test(lambda: asyncio.open_connection(*listener.getsockname()))
+                while server.server_state.connections:
+                    await asyncio.sleep(0.01)
+            finally:
+                await server.stop(5)
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
+async def answer_to(connect: Connect, *pieces: bytes) -> bytes:
+    """All that comes back until the server closes the connection."""
+    reader, writer = await connect()
+    for piece in pieces:
+        writer.write(piece)
+        await asyncio.sleep(0)
+    received = await reader.read()
+    writer.close()
+    return received
+
+
+def completion(*headers: bytes, **fields: Any) -> bytes:
+    body = json.dumps({"prompt": "Hi", **fields}).encode()
+    lines = [b"POST " + COMPLETIONS.encode() + b" HTTP/1.1", b"Host: x", b"Content-Type: application/json", *headers]
+    return b"\r\n".join([*lines, b"Content-Length: %d" % len(body), b"", body])
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a TLS greeting\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n{}",
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n{}",
+    ],
+)
+def test_what_is_no_http_gets_an_error_in_openai_form(sent: bytes) -> None:
+    async def test(connect: Connect) -> None:
+        head, _, body = (await answer_to(connect, sent)).partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert b"content-type: application/json" in head
+        assert json.loads(body)["error"]["code"] == "invalid_http"
+
+    with_server(test)
+
+
+@pytest.mark.parametrize("header", [b"X-One: " + b"a" * 1000 + b"\r\n", b"X: y\r\n", b"a"])
+def test_a_head_without_end_is_refused_when_it_is_too_long(header: bytes) -> None:
+    async def test(connect: Connect) -> None:
+        reader, writer = await connect()
+        writer.write(HEALTH)
+        while not reader.at_eof() and not reader._buffer:  # type: ignore[attr-defined]
+            writer.write(header * (10_000 // len(header)))
+            await asyncio.sleep(0.001)
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+
+    with_server(test)
+
+
+def test_a_body_may_be_longer_than_a_head_and_so_may_many_requests_in_a_row() -> None:
+    async def test(connect: Connect) -> None:
+        long = completion(user="x" * 3 * protocol.MAX_HEAD_BYTES)
+        received = await answer_to(connect, *[long] * 3, *[HEALTH + b"\r\n"] * 2000, HEALTH + END)
+        assert received.count(b"HTTP/1.1 200 OK") == 2004
+
+    with_server(test)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /hea", b"\r\n", HEALTH])
+@pytest.mark.parametrize("before", [b"", HEALTH + b"\r\n"])
+def test_a_connection_on_which_no_request_comes_is_closed(
+    sent: bytes, before: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.1)
+
+    async def test(connect: Connect) -> None:
+        if before and not sent:
+            return  # an idle one is kept for a while, which is uvicorn's business
+        reader, writer = await connect()
+        writer.write(before)
+        if before:
+            await reader.readuntil(b'{"status":"ok"}')
+        writer.write(sent)
+        assert await reader.read() == b""
+        writer.close()
+
+    with_server(test)
+
+
+def test_a_body_that_nobody_reads_keeps_no_connection_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.1)
+
+    async def test(connect: Connect) -> None:
+        reader, writer = await connect()
+        writer.write(b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+        await reader.readuntil(b'"code":"not_found"}}')
+        writer.write(b"x")
+        assert await reader.read() == b""
+        writer.close()
+
+    with_server(test)
+
+
+def test_a_stream_may_take_longer_than_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "HEAD_TIMEOUT_S", 0.0)
+
+    async def test(connect: Connect) -> None:
+        assert b"data: [DONE]" in await answer_to(connect, completion(b"Connection: close", stream=True))
+
+    with_server(test)
+
+
+@pytest.mark.parametrize("name", [b"Upgrade", b"UPGRADE"])
+def test_an_offer_to_upgrade_costs_no_body(name: bytes) -> None:
+    """As Java's HTTP client makes it."""
+
+    async def test(connect: Connect) -> None:
+        offer = [b"Connection: Upgrade, HTTP2-Settings", name + b": h2c", b"HTTP2-Settings: AAMAAABkAAQAoAAA"]
+        received = await answer_to(connect, completion(*offer) + HEALTH + END)
+        assert received.count(b"HTTP/1.1 200 OK") == 2
+        assert b'"text":"Hello"' in received
+
+    with_server(test)
+
+
+def test_nonsense_after_a_request_is_not_mixed_into_its_answer() -> None:
+    async def test(connect: Connect) -> None:
+        reader, writer = await connect()
+        writer.write(completion(stream=True, max_tokens=400))
+        received = await reader.readuntil(b"data: ")
+        writer.write(b"\x00\r\n\r\n")
+        received += await reader.read()
+        assert received.count(b"HTTP/1.1 ") == 1
+        writer.close()
+
+    with_server(test, slowly)
