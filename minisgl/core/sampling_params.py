@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -15,6 +16,7 @@ MAX_LOGPROBS = 20
 MAX_CHOICES = 128
 MAX_STOP_STRINGS = 64
 MAX_STOP_LENGTH = 1024  # characters; every streamed text holds back up to so many
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +146,7 @@ def _stop_strings(value: Any) -> tuple[str, ...]:
     for string in strings:
         if not isinstance(string, str) or not string:
             raise ValueError(f"stop holds {string!r}; only non-empty strings are allowed")
-        if any("\ud800" <= char <= "\udfff" for char in string):
+        if _SURROGATE.search(string):
             raise ValueError(f"stop holds {string!r}: a lone surrogate is in no text")
         if len(string) > MAX_STOP_LENGTH:
             raise ValueError(f"stop holds a string of {len(string)} characters; at most {MAX_STOP_LENGTH} are allowed")

@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 import numpy as np
@@ -88,9 +88,10 @@ class Client:
         """Requests for all of them, to be started together."""
         messages, streams = [], []
         for index, prompt in enumerate(prepared):
+            params = _for_engine(prompt.params)
             for choice, seed in enumerate(_seeds(prompt.params)):
                 uid = next(self._uids)
-                messages.append(UserMsg(uid, prompt.input_ids, prompt.params, seed, prompt.cache_salt))
+                messages.append(UserMsg(uid, prompt.input_ids, params, seed, prompt.cache_salt))
                 streams.append(self._stream(uid, index, choice, prompt))
         return Submission(self._link, self.stats, messages, streams)
 
@@ -204,6 +205,11 @@ def _check_salt(salt: str) -> None:
         salt.encode()
     except UnicodeEncodeError:
         raise ValueError(f"cache_salt={salt!r} has a lone surrogate") from None
+
+
+def _for_engine(params: SamplingParams) -> SamplingParams:
+    """Without stop strings: they are found here, and the engine would have to read and check them for every choice."""
+    return replace(params, stop=()) if params.stop else params
 
 
 def _seeds(params: SamplingParams) -> list[int]:

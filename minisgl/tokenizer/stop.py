@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+
+from minisgl.core.sampling_params import MAX_STOP_STRINGS
 
 
 class StopStrings:
@@ -48,14 +51,10 @@ class _Automaton:
         assert word, "an empty stop string"
         self.word = word
         self.matched = 0
-        self._borders = [0]
-        for char in word[1:]:
-            self._borders.append(self._next(self._borders[-1], char))
+        self._borders = _borders_of(word)
 
     def _next(self, matched: int, char: str) -> int:
-        while matched and self.word[matched] != char:
-            matched = self._borders[matched - 1]
-        return matched + (self.word[matched] == char)
+        return _longer(self.word, self._borders, matched, char)
 
     def advance(self, piece: str, armed: bool) -> int | None:
         """How many characters of `piece` complete the word for the first time; None if none do, or unarmed."""
@@ -67,3 +66,19 @@ class _Automaton:
                 return count
             self.matched = self._borders[-1]
         return None
+
+
+@lru_cache(maxsize=4 * MAX_STOP_STRINGS)  # all choices of a prompt, and all its neighbours in a batch, have the same
+def _borders_of(word: str) -> list[int]:
+    """For each beginning of the word, the length of the longest shorter one that it ends with."""
+    borders = [0]
+    for char in word[1:]:
+        borders.append(_longer(word, borders, borders[-1], char))
+    return borders
+
+
+def _longer(word: str, borders: Sequence[int], matched: int, char: str) -> int:
+    """How much of the word is matched with one more character."""
+    while matched and word[matched] != char:
+        matched = borders[matched - 1]
+    return matched + (word[matched] == char)

@@ -63,6 +63,11 @@ def first_match(stops, pieces):
 AB = st.text("ab", min_size=1, max_size=4)
 
 
+def test_what_a_stop_string_needs_is_made_once_for_all_texts():
+    first, second = StopStrings(["abab"]), StopStrings(["abab"])
+    assert first._automata[0]._borders is second._automata[0]._borders
+
+
 @settings(max_examples=500, deadline=None)
 @given(stops=st.lists(AB, max_size=3), pieces=st.lists(st.text("ab", max_size=3), max_size=8))
 def test_joined_text_is_that_of_a_plain_search(stops, pieces):

@@ -24,7 +24,7 @@ async def tokenize(request: Request) -> Response:
     body = await read_body(request, TokenizeRequest)
     check_model(state_of(request), body.model)
     ids = await (_text_ids(engine, body) if body.messages is None else _chat_ids(engine, body))
-    names = _names(engine.tokenizer, ids) if body.return_token_strs else None
+    names = await asyncio.to_thread(_names, engine.tokenizer, ids) if body.return_token_strs else None
     return json_response(Tokens(ids, len(ids), engine.limits.max_seq_len, names))
 
 
@@ -42,7 +42,7 @@ async def _text_ids(engine: EngineClient, body: TokenizeRequest) -> list[int]:
     assert body.prompt is not None, "neither prompt nor messages"
     special = body.add_special_tokens is None or body.add_special_tokens
     backend = engine.tokenizer.backend
-    (encoding,) = await asyncio.to_thread(backend.encode_batch, [body.prompt], add_special_tokens=special)
+    (encoding,) = await asyncio.to_thread(backend.encode_batch_fast, [body.prompt], add_special_tokens=special)
     ids: list[int] = encoding.ids
     return ids
 

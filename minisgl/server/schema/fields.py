@@ -9,6 +9,7 @@ from msgspec import Meta
 from minisgl.core.sampling_params import INT64_MAX, INT64_MIN, MAX_CHOICES, MAX_STOP_LENGTH, MAX_STOP_STRINGS
 
 MAX_PROMPTS = 2048
+MAX_TOKEN_IDS = 1024  # in a list that every sequence of the request has of its own
 _INT31 = 2**31 - 1
 
 TokenId = Annotated[int, Meta(ge=0, le=_INT31)]
@@ -44,6 +45,7 @@ MinTokens = Annotated[
 LogitBias = Annotated[
     dict[Annotated[int, Meta(ge=0)], Annotated[float, Meta(ge=-100, le=100)]],
     Meta(
+        max_length=MAX_TOKEN_IDS,
         description="Added to the logits of these token ids.",
         extra_json_schema={"propertyNames": {"pattern": "^[0-9]{1,9}$"}},
     ),
@@ -51,7 +53,11 @@ LogitBias = Annotated[
 StopString = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_LENGTH)]
 Stop = StopString | Annotated[list[StopString], Meta(max_length=MAX_STOP_STRINGS)]
 StopTokenIds = Annotated[
-    list[TokenId], Meta(description="These tokens end the answer like an end token, under ignore_eos too.")
+    list[TokenId],
+    Meta(
+        max_length=MAX_TOKEN_IDS,
+        description="These tokens end the answer like an end token, under ignore_eos too.",
+    ),
 ]
 MustBeFalse = Annotated[bool, Meta(extra_json_schema={"const": False})]
 CacheSalt = Annotated[

@@ -97,7 +97,13 @@ class GenerateRequest(Body, kw_only=True):
     ) = None
     top_logprobs_num: Annotated[int, Meta(ge=0, le=MAX_LOGPROBS)] | None = None
     return_text_in_logprobs: bool | None = None
-    rid: Annotated[str | list[str], Meta(description="Names by which /abort_request finds the request.")] | None = None
+    rid: (
+        Annotated[
+            str | Annotated[list[str], Meta(max_length=MAX_PROMPTS)],
+            Meta(description="Names by which /abort_request finds the request."),
+        ]
+        | None
+    ) = None
     cache_salt: CacheSalt | None = None
 
     audio_data: Empty | None = None

@@ -191,3 +191,7 @@ def test_what_is_no_variable_of_a_template_is_refused(api: Api, name: str) -> No
         error = api.error(400, CHAT, messages=HI, chat_template_kwargs={name: value})
         assert error["param"] == "chat_template_kwargs"
         assert name in error["message"]
+
+
+def test_a_request_has_a_bounded_number_of_names(api: Api) -> None:
+    assert api.error(400, GENERATE, text="Hi", rid=["mine"] * 2049)["param"] == "rid"

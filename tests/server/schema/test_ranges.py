@@ -43,7 +43,8 @@ def params(api: Api, path: str, **body: Any) -> SamplingParams:
             "logit_bias",
             ['{"999999":1}', '{"abc":1}', '{"1":101}', '{"1":null}', "[]", '{"-1":1}', '{"1' + "0" * 40 + '":1}'],
         ),
-        ("stop_token_ids", ["[1000000]", "[-1]", "7", "[1.5]"]),
+        ("logit_bias", ["{" + ",".join(f'"{token_id}":1' for token_id in range(1025)) + "}"]),
+        ("stop_token_ids", ["[1000000]", "[-1]", "7", "[1.5]", f"[{'1,' * 1024}1]"]),
         ("presence_penalty", ["2.1", "-2.1"]),
         ("frequency_penalty", ["2.1", "-2.1"]),
         ("repetition_penalty", ["0", "-1"]),
@@ -112,10 +113,9 @@ def test_what_is_given_reaches_the_engine(api: Api, path: str) -> None:
         "max_tokens": 4,
         "ignore_eos": True,
         "skip_special_tokens": False,
-        "stop": ["zz"],
         "stop_token_ids": [9],
     }
-    given = params(api, path, **fields)
+    given = params(api, path, **fields, stop=["zz"])  # which is found on this side
     assert given == SamplingParams(**{**fields, "logit_bias": {5: 2.0}})  # type: ignore[arg-type]
 
 
