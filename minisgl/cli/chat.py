@@ -19,6 +19,7 @@ from minisgl.cli.interrupt import Interrupt, until_interrupted
 from minisgl.cli.lines import read_lines
 from minisgl.cli.session import load_llm, printable, say
 from minisgl.core import SamplingParams
+from minisgl.env import ENV
 
 HELP = """\
 /reset  forget the conversation
@@ -32,7 +33,9 @@ def run(
     sampling: dict[str, Any],
     system: Annotated[str | None, typer.Option("--system", help="A system message to start with.")] = None,
     url: Annotated[str | None, typer.Option("--url", help="Chat with this running server; nothing is loaded.")] = None,
-    api_key: Annotated[str | None, typer.Option("--api-key", help="The server's key, with --url.")] = None,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", help="The server's key, with --url (default: MINISGL_API_KEY).")
+    ] = None,
 ) -> None:
     """Chat until /exit or the end of the input; input from a pipe works too, one message a line."""
     params = SamplingParams(**sampling)
@@ -47,7 +50,7 @@ def run(
         if url is None:
             model: ChatModel = LocalModel(stack.enter_context(load_llm(config)), params)
         else:
-            model = _connect(url, api_key, sampling)
+            model = _connect(url, api_key or ENV.API_KEY.value, sampling)
         if sys.stdin.isatty():
             console.print("/help shows the commands", style="dim")
         Chat(model, console, system).run(read_lines(console))

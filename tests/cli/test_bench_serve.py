@@ -1,7 +1,10 @@
 import json
+import sys
 
 import pytest
 from support.openai_stub import openai_stub
+
+from minisgl.env import ENV
 
 SMALL = ("--num-requests", "6", "--input-len", "5", "--output-len", "7", "--prefix-len", "8")
 
@@ -79,6 +82,22 @@ def test_the_key_is_sent(run):
     with openai_stub() as server:
         run("bench", "serve", "--url", server.url, *SMALL, "--api-key", "secret")
     assert {headers["authorization"] for headers in server.headers} == {"Bearer secret"}
+
+
+def test_the_key_may_come_from_the_environment(run, monkeypatch):
+    monkeypatch.setattr(ENV.API_KEY, "value", "from-the-environment")
+    with openai_stub() as server:
+        run("bench", "serve", "--url", server.url, *SMALL)
+    assert {headers["authorization"] for headers in server.headers} == {"Bearer from-the-environment"}
+
+
+def test_a_missing_extra_is_named(run, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("minisgl.cli.bench.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "httptools", None)
+    done = run("bench", "serve")
+    assert done.code == 2
+    assert "pip install 'minisgl[server]' (httptools is missing)" in done.err
 
 
 @pytest.mark.parametrize(
