@@ -1,7 +1,8 @@
 """An engine in a process of its own: `python -m minisgl.llm.engine_process FOLDER`, which `RemoteEngine` starts.
 
-FOLDER holds the two sockets. The first line of standard input is the configuration in JSON; the input then stays open
-for as long as the parent lives, and its end is the end of this process, whatever it is doing.
+FOLDER holds the two sockets; it is removed once both are connected. The first line of standard input is the
+configuration in JSON; the input then stays open for as long as the parent lives, and its end is the end of this
+process, whatever it is doing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -96,13 +98,16 @@ def describe(parts: Parts, config: LLMConfig, path: Path) -> EngineInfo:
 def main() -> int:
     folder = Path(sys.argv[1])
     _leave_signals_to_the_parent()
-    _die_with_the_parent()
     install_handler()
-    config = LLMConfig.from_kwargs(**json.loads(sys.stdin.readline()))
-    threading.Thread(target=_watch_parent, name="minisgl-lifeline", daemon=True).start()
+    first_line = sys.stdin.readline()
+    threading.Thread(target=_watch_parent, args=(folder,), name="minisgl-lifeline", daemon=True).start()
+    config = LLMConfig.from_kwargs(**json.loads(first_line))
     inbox = SocketInbox(folder / REQUESTS, request_codec(), bind=False)
     outbox = SocketOutbox(folder / NEWS, news_codec(), bind=False)
     with contextlib.closing(inbox), contextlib.closing(outbox):
+        outbox.wait_for_inbox()  # it connected after the other one
+        _remove(folder)  # connections need no names: whoever is killed from now on leaves nothing behind
+        _die_with_the_parent()
         code = EngineProcess(config, inbox, outbox).run()
     finish_sending()
     return code
@@ -127,10 +132,15 @@ def _die_with_the_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _watch_parent() -> None:
+def _watch_parent(folder: Path) -> None:
     """Anywhere: nobody writes to the standard input any more, so its end means that the parent is gone."""
     sys.stdin.read()
+    _remove(folder)
     os._exit(PARENT_DIED)
+
+
+def _remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -61,6 +61,10 @@ class SocketOutbox(Generic[T]):
         if messages:
             self._socket.send(self._codec.encode(messages))
 
+    def wait_for_inbox(self) -> None:
+        """Until this end, which connects, is connected."""
+        self._socket.poll(flags=zmq.POLLOUT)
+
     def offer(self, frame: bytes) -> bool:
         """Send encoded messages, unless that would mean waiting; whether they were sent."""
         try:
@@ -85,5 +89,6 @@ def finish_sending() -> None:
 def _open_socket(kind: int, path: Path, bind: bool) -> zmq.Socket[bytes]:
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
     socket.set_hwm(HIGH_WATER)
+    socket.immediate = True  # there is nothing to send to before there is a connection
     (socket.bind if bind else socket.connect)(f"ipc://{path}")
     return socket

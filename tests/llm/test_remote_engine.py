@@ -86,8 +86,12 @@ def test_it_has_one_client_however_often_it_is_asked(engine: RemoteEngine, clien
     assert engine.connect() is client.client
 
 
-def test_its_sockets_are_private(engine: RemoteEngine) -> None:
+def test_its_sockets_are_private_and_have_no_names_once_they_are_connected(tiny: Path) -> None:
+    engine = RemoteEngine(config_of(tiny))
     assert stat.S_IMODE(engine._folder.stat().st_mode) == 0o700
+    engine.ready.result()
+    assert not engine._folder.exists()
+    engine.shutdown()
 
 
 def test_salts_flush_and_statistics_reach_it(client: AsyncClient) -> None:
@@ -224,9 +228,9 @@ def test_shutdown_aborts_what_runs_and_the_process_ends_by_itself(tiny: Path) ->
         asyncio.run(read(client, ["x"], SHORT))
 
 
-@pytest.mark.parametrize("how", ["killed", "forgetful"])
-def test_no_engine_outlives_its_parent(tiny: Path, tmp_path: Path, how: str) -> None:
-    """Neither one that is killed, nor one that ends without a word while requests run."""
+@pytest.mark.parametrize("how", ["killed at once", "killed", "forgetful"])
+def test_neither_engine_nor_sockets_outlive_the_parent(tiny: Path, tmp_path: Path, how: str) -> None:
+    """Neither of one that is killed, nor of one that ends without a word while requests run."""
     program = textwrap.dedent(f"""
         import asyncio, sys, time
         from minisgl import SamplingParams
@@ -234,6 +238,9 @@ def test_no_engine_outlives_its_parent(tiny: Path, tmp_path: Path, how: str) -> 
 
         async def main():
             engine = RemoteEngine(LLMConfig.from_kwargs(model={str(tiny)!r}, num_page_override=16384, device="cpu"))
+            if {how!r} == "killed at once":
+                print(engine.pid, flush=True)
+                time.sleep(60)
             client = AsyncClient(engine.connect())
             params = SamplingParams(max_tokens=400, n=20, ignore_eos=True)
             deltas = client.run([await client.prepare("hello", params)])
@@ -244,11 +251,13 @@ def test_no_engine_outlives_its_parent(tiny: Path, tmp_path: Path, how: str) -> 
 
         asyncio.run(main())
     """)
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=tmp_path)
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=tmp_path, env=environ)
     assert parent.stdout is not None
     with parent, parent.stdout:
         pid = int(parent.stdout.readline())
-        if how == "killed":
+        if how != "forgetful":
             parent.kill()
         parent.wait(timeout=20)
-        wait_for(lambda: not is_alive(pid), seconds=5)
+        wait_for(lambda: not is_alive(pid), seconds=20)
+    assert not list(tmp_path.glob("minisgl-*"))
