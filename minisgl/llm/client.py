@@ -32,8 +32,8 @@ class Delta(TypedDict, total=False):
 
     index: which prompt. choice: which of its n. text, token_ids: new ones. finish_reason: None while the choice runs.
     logprobs: one for each of token_ids, if asked for. prompt_tokens, cached_tokens: known from the first delta on.
-    prompt_logprobs: in a choice's first delta, if asked for. output: the prompt's whole output, in its very last delta
-    only. Deltas of a choice joined are its output.
+    queue_s (as in an output's timings) and prompt_logprobs, if asked for: in a choice's first delta. output: the
+    prompt's whole output, in its very last delta only. Deltas of a choice joined are its output.
     """
 
     index: int
@@ -44,6 +44,7 @@ class Delta(TypedDict, total=False):
     logprobs: list[TokenLogprobs]
     prompt_tokens: int
     cached_tokens: int
+    queue_s: float | None
     prompt_logprobs: list[TokenLogprobs | None]
     output: Output
 
@@ -159,6 +160,8 @@ class Submission:
         )
         if stream.params.logprobs is not None:
             delta["logprobs"] = logprobs
+        if reply.cached_len is not None:
+            delta["queue_s"] = reply.queue_s
         if reply.prompt_logprobs is not None:
             delta["prompt_logprobs"] = list(reply.prompt_logprobs)
         if stream.finish_reason is not None:

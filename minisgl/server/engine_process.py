@@ -8,6 +8,8 @@ from minisgl.llm import AsyncClient, LLMConfig, RemoteEngine
 from minisgl.message import EngineInfo
 from minisgl.server.lifecycle import Tell
 
+SHUTDOWN_S = 3.0  # for the step that runs; open requests have had their time
+
 
 class EngineProcess:
     """An EngineHandle of a `RemoteEngine`, whose process begins to load right away."""
@@ -21,7 +23,7 @@ class EngineProcess:
         return AsyncClient(await asyncio.to_thread(self._engine.connect)), info
 
     def shutdown(self) -> None:
-        self._engine.shutdown()
+        self._engine.shutdown(SHUTDOWN_S)
 
     def kill(self) -> None:
         self._engine.shutdown(timeout=0)

@@ -31,14 +31,15 @@ class Gate:
 
         ApiError: 400 for what could never fit, 429 when it does not fit now, 503 when draining.
         """
-        self._check(num_sequences)
+        self.check(num_sequences)
         self.num_open += num_sequences
         try:
             yield
         finally:
             self.num_open -= num_sequences
 
-    def _check(self, num_sequences: int) -> None:
+    def check(self, num_sequences: int) -> None:
+        """ApiError, as `enter` would raise it now."""
         if self.is_draining:
             raise draining_error()
         if num_sequences > self.capacity:

@@ -58,7 +58,8 @@ class Observer:
         choices = [choice for output in outputs for choice in output.get("choices", [output])]
         reasons = [choice["finish_reason"] for choice in choices]
         record.finish_reason = ",".join(dict.fromkeys(reasons)) if ending == "ok" else ending
-        record.queue_s = max((s for choice in choices if (s := _queue_s(choice)) is not None), default=None)
+        for choice in choices:
+            record.note_queue(choice["timings"].get("queue_s"))
         metrics.finished.update(reasons)
         if ending != "ok":
             metrics.aborted[ending] += 1
@@ -71,12 +72,9 @@ class Observer:
     def _note_first(self, delta: Delta, now: float) -> None:
         """A choice's first token. The earliest of all counts; a prompt's cached tokens are its first choice's."""
         record = self._started_record
+        record.note_queue(delta.get("queue_s"))
         if not self._last_token:
             record.first_token_s = now - record.started
             self._metrics.first_token_s.observe(record.first_token_s)
         if delta["choice"] == 0:
             record.cached_tokens += delta.get("cached_tokens", 0)
-
-
-def _queue_s(choice: Output) -> float | None:
-    return choice["timings"].get("queue_s")

@@ -33,6 +33,11 @@ class RequestRecord:
     first_token_s: float | None = None
     finish_reason: str | None = None
 
+    def note_queue(self, seconds: float | None) -> None:
+        """One of its choices waited that long for room; None: it never ran, or it is not known. The longest counts."""
+        if seconds is not None:
+            self.queue_s = max(seconds, self.queue_s or 0.0)
+
 
 Listener = Callable[[RequestRecord], None]
 

@@ -1,4 +1,4 @@
-"""The one path of every request that generates: prepare, pass the gate, run, write, and be told of whatever ends it."""
+"""The one path of every request that generates: pass the gate, prepare, run, write, and be told of whatever ends it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from minisgl.server.wire import Wire, wait_for_disconnect
 from minisgl.utils.logging import get_logger
 
 logger = get_logger(__name__)
+DO_NOT_RETRY = {"x-should-retry": "false"}  # OpenAI's clients would send it twice more, to take as long again
 Ending = Literal["ok", "disconnect", "timeout", "abort", "error"]
 
 
@@ -43,13 +44,14 @@ class RequestObserver(Protocol):
 class Job:
     """What an endpoint wants generated.
 
-    endpoint: its path. request_id: ours. names: by which /abort_request finds it. prepare: tokenizes and checks;
-    raises ApiError. answer: made of what was prepared.
+    endpoint: its path. request_id: ours. names: by which /abort_request finds it. num_sequences: choices of all its
+    prompts. prepare: tokenizes and checks; raises ApiError. answer: made of what was prepared.
     """
 
     endpoint: str
     request_id: str
     names: tuple[str, ...]
+    num_sequences: int
     stream: bool
     prepare: Callable[[], Awaitable[list[Prepared]]]
     answer: Callable[[list[Prepared]], Answer]
@@ -88,10 +90,10 @@ class Generation:
         self._cutoff.cut("disconnect")
 
     async def _serve(self, wire: Wire) -> None:
-        with self._state.running.enter(self._job.names, self._cutoff):
-            prepared = await self._job.prepare()
-            with self._state.gate.enter(sum(prompt.params.n for prompt in prepared)):
-                await self._observe(prepared, wire)
+        """The gate comes first, so that no more is tokenized, and held, than may run and wait."""
+        job, state = self._job, self._state
+        with state.running.enter(job.names, self._cutoff), state.gate.enter(job.num_sequences):
+            await self._observe(await job.prepare(), wire)
 
     async def _observe(self, prepared: list[Prepared], wire: Wire) -> None:
         """Whatever happens, the observer hears of it."""
@@ -129,7 +131,7 @@ class Generation:
                 raise self._broken(delta)
 
     def _broken(self, delta: Delta) -> ApiError:
-        if delta["finish_reason"] == "abort":
+        if delta["finish_reason"] == "abort" or self._state.gate.is_draining:
             return ApiError(503, "the engine is shutting down", code="server_shutting_down")
         reason = delta["output"].get("error") if "output" in delta else None
         logger.error("request %s failed in the engine: %r", self._job.request_id, reason)
@@ -139,4 +141,4 @@ class Generation:
 def _cut_error(cause: Cause | None) -> ApiError:
     if cause == "abort":
         return ApiError(400, "the request was aborted by /abort_request", code="request_aborted")
-    return ApiError(503, "the request took longer than the server allows", code="request_timeout")
+    return ApiError(503, "the request took longer than the server allows", code="request_timeout", headers=DO_NOT_RETRY)

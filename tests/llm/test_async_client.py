@@ -59,6 +59,7 @@ def test_every_delta_says_what_the_prompt_cost() -> None:
     client = make_engine_client(link=ScriptedLink(cached_len=3))
     deltas = asyncio.run(read(client, ["hello"], SamplingParams(max_tokens=4, prompt_logprobs=1)))
     assert {(delta["prompt_tokens"], delta["cached_tokens"]) for delta in deltas} == {(5, 3)}
+    assert deltas[0]["queue_s"] == 0.0
     wanted = [None, *(logprob_of(token_id, 1) for token_id in tokens("ello"))]
     assert [delta["prompt_logprobs"] for delta in deltas if "prompt_logprobs" in delta] == [wanted]
     assert "logprobs" not in deltas[0]

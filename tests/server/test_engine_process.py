@@ -52,6 +52,16 @@ def test_sigterm_lets_streams_end_in_time_and_tells_those_that_do_not(server: Li
     assert not is_running(engine)
 
 
+def test_sigterm_ends_a_server_whose_engine_hangs_and_tells_its_streams(server: LiveServer) -> None:
+    engine = engine_of(server)
+    stream = Stream(server.port, **LONG)
+    os.kill(engine, signal.SIGSTOP)
+    server.process.send_signal(signal.SIGTERM)
+    assert stream.to_the_end()["error"]["code"] == "server_shutting_down"
+    assert server.process.wait(30) == 0
+    assert not is_running(engine)
+
+
 def test_an_engine_killed_with_20_streams_open_is_told_to_all_of_them_and_ends_the_server(server: LiveServer) -> None:
     engine = engine_of(server)
     streams = [Stream(server.port, **LONG) for _ in range(20)]

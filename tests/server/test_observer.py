@@ -63,6 +63,16 @@ def test_the_first_token_counts_from_the_requests_arrival_and_the_others_from_th
     assert (metrics.queue_s.count, metrics.total_s.count) == (1, 1)
 
 
+def test_the_time_in_the_queue_is_known_of_a_request_that_never_ended(clock: Clock) -> None:
+    state = make_state()
+    observer, record = follow(state, clock, 5)
+    observer.deltas([{**delta(1), "queue_s": 0.25}, {**delta(1, choice=1), "queue_s": 0.5}, delta(2)])
+    observer.finished("disconnect", [])
+    state.book.close(record)
+    assert record.queue_s == 0.5
+    assert (state.metrics.queue_s.count, state.metrics.queue_s.total) == (1, 0.5)
+
+
 def test_choices_and_prompts_are_told_apart(clock: Clock) -> None:
     state = make_state()
     observer, record = follow(state, clock, 5, 7)

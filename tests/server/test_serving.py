@@ -121,8 +121,9 @@ def test_fifty_clients_that_leave_at_once_leave_nothing_behind() -> None:
 @pytest.mark.parametrize("script", [slowly, silently])
 def test_a_request_that_takes_too_long_gets_an_error(path: str, script: Any) -> None:
     api = Api(script, config=ServerConfig(request_timeout=0.1))
-    error = api.error(503, path, **BODIES[path], **LONG)
-    assert error["code"] == "request_timeout"
+    response = api.post(path, **BODIES[path], **LONG)
+    assert api.check_error(503, response)["code"] == "request_timeout"
+    assert response.headers["x-should-retry"] == "false"  # which OpenAI's clients obey
     assert ending_of(api) == (1, {"timeout": 1})
 
 
@@ -210,6 +211,22 @@ def test_requests_that_the_engine_aborts_as_it_shuts_down_get_an_error(stream: b
     assert api.error(503, CHAT, messages=HI, stream=stream)["code"] == "server_shutting_down"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_requests_that_outlast_the_draining_are_told_so_when_the_engine_had_to_be_killed(stream: bool) -> None:
+    async def test() -> None:
+        api = Api(slowly)
+        call = Exchange(api, CHAT, {"messages": HI, **LONG, "stream": stream})
+        while not api.link.num_open:
+            await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
+        api.state.gate.drain()
+        api.link._router.close("the engine was shut down")
+        raw = await call.rest()
+        assert (last_event(raw) if stream else json.loads(raw))["error"]["code"] == "server_shutting_down"
+
+    run(test)
+
+
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, GENERATE, "/tokenize", "/detokenize", "/flush_cache"])
 def test_while_it_loads_nothing_is_served(path: str) -> None:
     assert Api(engine=None).error(503, path, **BODIES.get(path, {}))["code"] == "model_loading"
@@ -237,6 +254,32 @@ def test_the_gate_counts_every_choice_of_every_prompt() -> None:
     api = Api(says("x"), gate=Gate(max_running=4, max_queued=2))
     assert api.whole(COMPLETIONS, prompt=["a", "b"], n=3)["choices"]
     api.error(400, COMPLETIONS, prompt=["a", "b"], n=4)
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS, GENERATE])
+def test_with_no_room_nothing_is_tokenized_and_the_body_is_not_even_read(path: str) -> None:
+    async def test() -> None:
+        api = Api(slowly, gate=Gate(max_running=1, max_queued=1))
+        is_tokenizing = asyncio.Event()
+
+        async def prepare(*args: Any, **kwargs: Any) -> Any:
+            assert not is_tokenizing.is_set(), "a second one is tokenized"
+            is_tokenizing.set()
+            await asyncio.sleep(60)
+
+        api.engine.prepare = api.engine.prepare_chat = prepare  # type: ignore[method-assign]
+        calls = [Exchange(api, COMPLETIONS, {"prompt": "Hi", "n": 2})]
+        await is_tokenizing.wait()
+        for body in (BODIES[path], {"n": "nonsense"}):
+            refused = Exchange(api, path, body)
+            assert (await refused.sent.get())["status"] == 429
+            calls.append(refused)
+        for call in calls:
+            call.leave()
+        await asyncio.gather(*(call.task for call in calls))
+        api.check_at_rest()
+
+    run(test)
 
 
 def test_one_bad_prompt_is_an_error_for_all_and_starts_none() -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from starlette.requests import Request
 
 from minisgl.llm.client import Prepared
-from minisgl.server.endpoints.common import check_model, make_heading, read_body, refused, request_id_of, state_of
+from minisgl.server.endpoints.common import check_model, let_in, make_heading, read_body, refused, request_id_of
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.schema.chat import ChatRequest
 from minisgl.server.schema.template import template_kwargs
@@ -17,7 +17,7 @@ from minisgl.server.stream.chat import ChatAnswer
 
 async def chat_completions(request: Request) -> Generation:
     """The model's next message in a conversation."""
-    state, engine = state_of(request), state_of(request).ready_engine()
+    state, engine = let_in(request)
     body = await read_body(request, ChatRequest)
     check_model(state, body.model)
     heading = make_heading(request, "chatcmpl")
@@ -25,6 +25,7 @@ async def chat_completions(request: Request) -> Generation:
         endpoint="/v1/chat/completions",
         request_id=request_id_of(request),
         names=(request_id_of(request), heading.id),
+        num_sequences=body.num_sequences,
         stream=bool(body.stream),
         prepare=partial(_prepare, engine, body),
         answer=lambda prepared: ChatAnswer(heading, body, prepared, engine.tokenizer),

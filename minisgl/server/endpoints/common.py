@@ -29,6 +29,14 @@ def state_of(request: Request) -> ServerState:
     return state
 
 
+def let_in(request: Request) -> tuple[ServerState, EngineClient]:
+    """Before anything of a body is read: ApiError when there is no engine, or no room for even one sequence."""
+    state = state_of(request)
+    engine = state.ready_engine()
+    state.gate.check(1)
+    return state, engine
+
+
 def json_response(data: Any, status: int = 200) -> Response:
     return Response(encode(data), status, media_type="application/json")
 

@@ -9,11 +9,11 @@ from starlette.requests import Request
 from minisgl.llm.client import Prepared
 from minisgl.server.endpoints.common import (
     check_model,
+    let_in,
     make_heading,
     prepare_prompts,
     read_body,
     request_id_of,
-    state_of,
 )
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.schema.completions import CompletionRequest
@@ -23,7 +23,7 @@ from minisgl.server.stream.completions import CompletionAnswer
 
 async def completions(request: Request) -> Generation:
     """How prompts go on."""
-    state, engine = state_of(request), state_of(request).ready_engine()
+    state, engine = let_in(request)
     body = await read_body(request, CompletionRequest)
     check_model(state, body.model)
     heading = make_heading(request, "cmpl")
@@ -31,6 +31,7 @@ async def completions(request: Request) -> Generation:
         endpoint="/v1/completions",
         request_id=request_id_of(request),
         names=(request_id_of(request), heading.id),
+        num_sequences=body.num_sequences,
         stream=bool(body.stream),
         prepare=partial(_prepare, engine, body),
         answer=lambda prepared: CompletionAnswer(heading, body, prepared, engine.tokenizer),

@@ -7,7 +7,7 @@ from functools import partial
 from starlette.requests import Request
 
 from minisgl.llm.client import Prepared
-from minisgl.server.endpoints.common import make_heading, prepare_prompts, read_body, request_id_of, state_of
+from minisgl.server.endpoints.common import let_in, make_heading, prepare_prompts, read_body, request_id_of
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.schema.generate import GenerateRequest
 from minisgl.server.serving import Generation, Job
@@ -16,13 +16,14 @@ from minisgl.server.stream.generate import GenerateAnswer
 
 async def generate(request: Request) -> Generation:
     """How prompts go on; a stream repeats the text so far in every event."""
-    state, engine = state_of(request), state_of(request).ready_engine()
+    state, engine = let_in(request)
     body = await read_body(request, GenerateRequest)
     heading = make_heading(request, "gen")
     job = Job(
         endpoint="/generate",
         request_id=request_id_of(request),
         names=(request_id_of(request), heading.id, *body.names),
+        num_sequences=body.num_sequences,
         stream=bool(body.stream),
         prepare=partial(_prepare, engine, body),
         answer=lambda prepared: GenerateAnswer(heading, body, prepared, engine.tokenizer),

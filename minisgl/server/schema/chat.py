@@ -64,6 +64,10 @@ class ChatRequest(GeneratingBody, kw_only=True):
             if getattr(self, name) == 0:
                 raise ApiError(400, f"{name}: Expected `int` >= 1", param=name)
 
+    @property
+    def num_sequences(self) -> int:
+        return self.n or 1
+
     def plain_messages(self) -> list[dict[str, Any]]:
         return [plain(message) for message in self.messages]
 

@@ -45,6 +45,11 @@ class CompletionRequest(GeneratingBody, kw_only=True):
     logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
     suffix: Literal[""] | None = None
 
+    @property
+    def num_sequences(self) -> int:
+        """Choices of all prompts. ApiError 400 as `prompts`."""
+        return len(self.prompts()) * (self.n or 1)
+
     def prompts(self) -> list[Prompt]:
         return split_prompts("prompt", self.prompt)
 

@@ -136,6 +136,11 @@ class GenerateRequest(Body, kw_only=True):
         """What the client calls it."""
         return (self.rid,) if isinstance(self.rid, str) else tuple(self.rid or ())
 
+    @property
+    def num_sequences(self) -> int:
+        """Choices of all prompts. ApiError 400 as `prompts`."""
+        return sum(sampling.n or 1 for sampling in self._samplings())
+
     def prompts(self) -> list[Prompt]:
         if self.text is not None:
             return split_prompts("text", self.text)
@@ -143,9 +148,11 @@ class GenerateRequest(Body, kw_only=True):
 
     def params(self) -> list[SamplingParams]:
         """One for each prompt. ApiError 400 for fields that contradict each other."""
+        return [self._params(sampling) for sampling in self._samplings()]
+
+    def _samplings(self) -> list[GenerateSampling]:
         given = self.sampling_params or GenerateSampling()
-        each = given if isinstance(given, list) else [given] * len(self.prompts())
-        return [self._params(sampling) for sampling in each]
+        return given if isinstance(given, list) else [given] * len(self.prompts())
 
     def _params(self, sampling: GenerateSampling) -> SamplingParams:
         fields = {"temperature": 1.0, "max_tokens": DEFAULT_NEW_TOKENS} | sampling.given()
