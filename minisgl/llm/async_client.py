@@ -108,22 +108,28 @@ class Run:
         return self
 
     async def __anext__(self) -> list[Delta]:
-        while not self._deltas:
-            if self._error is not None:
-                raise self._error
-            if self._submission.is_over:
-                raise StopAsyncIteration
+        while not (deltas := self._take_all()):
             self.news.clear()
             await self.news.wait()
-        return self._take_all()
+        return deltas
 
     def _take_all(self) -> list[Delta]:
+        """Empty while nothing is new. All under the lock: a request is over a moment before its last delta is here."""
         with self._lock:
+            if not self._deltas:
+                self._check_open()
             deltas, self._deltas = self._deltas, {}
             texts, self._texts = self._texts, {}
         for key, pieces in texts.items():
             deltas[key]["text"] = "".join(pieces)
         return list(deltas.values())
+
+    def _check_open(self) -> None:
+        """Raises what ends the iterator."""
+        if self._error is not None:
+            raise self._error
+        if self._submission.is_over:
+            raise StopAsyncIteration
 
     def _give(self, arrival: Arrival) -> None:
         """Called in the link's thread."""
