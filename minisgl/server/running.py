@@ -20,10 +20,11 @@ class Cutoff:
     def __init__(self, seconds: float | None) -> None:
         self.cause: Cause | None = None
         self._timeout = asyncio.timeout(seconds)
+        self._has_ended = False
 
     def cut(self, cause: Cause) -> None:
-        """End the block now. Only the first cause counts."""
-        if self.cause is None and not self._timeout.expired():
+        """End the block now. Only the first cause counts, and only until the block has ended."""
+        if self.cause is None and not self._has_ended and not self._timeout.expired():
             self.cause = cause
             self._timeout.reschedule(asyncio.get_running_loop().time())
 
@@ -36,6 +37,7 @@ class Cutoff:
     ) -> None:
         if self._timeout.expired() and self.cause is None:
             self.cause = "timeout"
+        self._has_ended = True
         await self._timeout.__aexit__(kind, error, traceback)
 
 

@@ -12,8 +12,7 @@ from support.scripted_link import make_engine_client, tokens
 import minisgl.llm.client
 from minisgl.core import SamplingParams
 from minisgl.llm import Delta, Output
-from minisgl.llm.client import join_choices
-from minisgl.llm.stream import RequestStream
+from minisgl.llm.stream import RequestStream, join_choices
 
 
 def test_a_reader_that_comes_while_the_last_delta_is_made_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

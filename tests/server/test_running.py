@@ -38,11 +38,25 @@ def test_time_ends_the_block_too() -> None:
     asyncio.run(test())
 
 
-def test_a_block_that_ended_in_time_has_no_cause() -> None:
+@pytest.mark.parametrize("seconds", [None, 60])
+def test_a_block_that_ended_in_time_has_no_cause(seconds: float | None) -> None:
     async def test() -> None:
-        cutoff = Cutoff(60)
+        cutoff = Cutoff(seconds)
         async with cutoff:
             pass
+        cutoff.cut("disconnect")  # while the last of it is written
+        assert cutoff.cause is None
+
+    asyncio.run(test())
+
+
+def test_a_block_that_failed_is_not_cut_afterwards() -> None:
+    async def test() -> None:
+        cutoff = Cutoff(None)
+        with pytest.raises(ZeroDivisionError):
+            async with cutoff:
+                raise ZeroDivisionError
+        cutoff.cut("abort")
         assert cutoff.cause is None
 
     asyncio.run(test())
