@@ -13,11 +13,11 @@ import torch
 
 from minisgl.attention import create_attention_backend
 from minisgl.core import Batch, BatchOutput, Context, ForwardInput, PageTableUpdate, Req, TokenLogprobs
-from minisgl.engine.config import EngineSpec
 from minisgl.engine.logprobs import prompt_logprobs
 from minisgl.engine.memory import check_page_table_size, make_kv_pool
 from minisgl.engine.output import DeviceOutput, FailedOutput
 from minisgl.engine.sampler import Sampler
+from minisgl.engine.spec import EngineSpec
 from minisgl.engine.transfer import to_device
 from minisgl.models.checkpoint import Checkpoint
 from minisgl.models.config import ModelConfig

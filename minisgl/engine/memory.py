@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from minisgl.engine.config import EngineSpec
+from minisgl.engine.spec import EngineSpec
 from minisgl.kvcache.pool import MHAKVCache
 from minisgl.models.config import ModelConfig
 from minisgl.utils.hardware import find_hardware

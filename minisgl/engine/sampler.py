@@ -12,7 +12,8 @@ from enum import Enum
 import torch
 
 from minisgl.core import Req
-from minisgl.engine.draws import draw, uniform
+from minisgl.core.seeds import uniform
+from minisgl.engine.draws import draw
 from minisgl.engine.filters import drop_mask
 from minisgl.engine.logprobs import LogprobTensors, token_logprobs
 from minisgl.engine.penalties import edit_logits, is_edited

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from minisgl.core import Limits
-from minisgl.engine.config import resolve
 from minisgl.engine.engine import Engine
+from minisgl.engine.spec import resolve
 from minisgl.llm.config import LLMConfig, resolve_overlap
 from minisgl.models.checkpoint import open_checkpoint
 from minisgl.models.config import ModelConfig
-from minisgl.scheduler import CacheManager, Scheduler
+from minisgl.scheduler.cache_manager import CacheManager
+from minisgl.scheduler.scheduler import Scheduler
 from minisgl.tokenizer import Tokenizer, load_tokenizer
 from minisgl.utils.hardware import find_hardware
 

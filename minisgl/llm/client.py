@@ -14,7 +14,7 @@ import numpy as np
 
 from minisgl.core import Limits, SamplingParams, TokenLogprobs
 from minisgl.core.batch import Int32Array
-from minisgl.engine.draws import choice_seed
+from minisgl.core.seeds import choice_seed
 from minisgl.llm.link import Link
 from minisgl.llm.stats import Stats
 from minisgl.llm.stream import Arrival, Output, RequestStream, join_choices

@@ -22,13 +22,12 @@ from pathlib import Path
 from minisgl.llm.assembly import Parts, assemble
 from minisgl.llm.config import LLMConfig
 from minisgl.message import EngineFailed, EngineInfo, EngineReady, LoadProgress, RequestMsg
-from minisgl.message.sockets import SocketInbox, SocketOutbox, finish_sending
+from minisgl.message.sockets import NEWS, REQUESTS, SocketInbox, SocketOutbox, finish_sending
 from minisgl.message.wire import News, news_codec, request_codec
-from minisgl.scheduler import Loop
+from minisgl.scheduler.loop import Loop
 from minisgl.utils.logging import get_logger, install_handler
 from minisgl.utils.model_store import resolve_model
 
-REQUESTS, NEWS = "requests", "news"  # names of the sockets in the folder
 PARENT_DIED = 3  # exit code
 _PR_SET_PDEATHSIG = 1
 logger = get_logger("minisgl.llm.engine_process")  # run as a program, its __name__ is another

@@ -13,14 +13,14 @@ import numpy as np
 from tqdm import tqdm
 
 from minisgl.core import BatchOutput, ForwardInput, SamplingParams
-from minisgl.engine.config import EngineSpec
+from minisgl.engine.spec import EngineSpec
 from minisgl.llm.assembly import assemble
 from minisgl.llm.client import Client, Delta, Messages, Prepared, Prompt, each_params
 from minisgl.llm.config import LLMConfig
-from minisgl.llm.stats import draw_tree
 from minisgl.llm.stream import Arrival, Output
+from minisgl.llm.tree_text import draw_tree
 from minisgl.llm.worker import Worker
-from minisgl.scheduler import CacheManager
+from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.utils.model_store import resolve_model
 
 Params = SamplingParams | Sequence[SamplingParams] | None

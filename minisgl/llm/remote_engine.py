@@ -19,7 +19,6 @@ from pathlib import Path
 from minisgl.core import Limits
 from minisgl.llm.client import Client
 from minisgl.llm.config import LLMConfig
-from minisgl.llm.engine_process import NEWS, REQUESTS
 from minisgl.llm.router import Router, Sink
 from minisgl.message import (
     AbortMsg,
@@ -35,7 +34,7 @@ from minisgl.message import (
     ShutdownMsg,
     UserMsg,
 )
-from minisgl.message.sockets import SocketInbox, SocketOutbox
+from minisgl.message.sockets import NEWS, REQUESTS, SocketInbox, SocketOutbox
 from minisgl.message.wire import News, news_codec, request_codec
 from minisgl.tokenizer import load_tokenizer
 from minisgl.utils.logging import get_logger

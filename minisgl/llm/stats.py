@@ -1,16 +1,14 @@
-"""What a program or a chat shows of the prefix cache: totals so far, pages now, and the tree as text."""
+"""What a program or a chat shows of its prompts and the prefix cache: totals so far, and pages now."""
 
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from minisgl.kvcache.base import BasePrefixCache
 from minisgl.llm.stream import Output
-from minisgl.scheduler import CacheManager
-from minisgl.tokenizer import Tokenizer
 
-TEXT_LEN = 40  # characters of a node's text that are shown
+if TYPE_CHECKING:  # a client of an engine in another process has Stats too, and no torch
+    from minisgl.scheduler.cache_manager import CacheManager
 
 
 class Stats:
@@ -44,17 +42,3 @@ class Stats:
                 "evictable_tokens": sizes.evictable_size,
                 "protected_tokens": sizes.protected_size,
             }
-
-
-def draw_tree(cache: BasePrefixCache, tokenizer: Tokenizer, max_nodes: int) -> str:
-    """One line a node, children below their parent, at most `max_nodes` lines: tokens, locks, beginning of the text."""
-    if not cache.shares:
-        return "this prefix cache keeps nothing"
-    lines: list[str] = []
-    for run in cache.runs(head_len=TEXT_LEN):
-        if len(lines) == max_nodes:
-            lines.append("... more nodes are not shown")
-            break
-        text = tokenizer.decode(run.head.tolist(), skip_special_tokens=False)[:TEXT_LEN]
-        lines.append(f"{'    ' * run.depth}└─ {run.length} tokens, {run.ref_count} locks: {text!r}")
-    return "\n".join(lines) or "the cache is empty"

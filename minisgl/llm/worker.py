@@ -22,7 +22,7 @@ from minisgl.message import (
     ShutdownMsg,
     UserMsg,
 )
-from minisgl.scheduler import Loop
+from minisgl.scheduler.loop import Loop
 from minisgl.utils.logging import get_logger
 
 T = TypeVar("T")

@@ -15,6 +15,7 @@ import zmq
 from minisgl.message.wire import Codec
 
 T = TypeVar("T")
+REQUESTS, NEWS = "requests", "news"  # names of an engine's two sockets in their folder
 HIGH_WATER = 256  # frames that wait on each side: steps of an engine one way, calls of a client the other
 LINGER_MS = 2000  # how long a closing outbox tries to get rid of what it has
 

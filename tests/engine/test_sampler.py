@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minisgl.core import Req, SamplingParams
-from minisgl.engine.draws import choice_seed
+from minisgl.core.seeds import choice_seed
 from minisgl.engine.output import DeviceOutput
 from minisgl.engine.sampler import Sampler
 

@@ -7,8 +7,7 @@ import pytest
 
 from minisgl.core.batch import Int32Array
 from minisgl.kvcache import PUBLIC, Namespace
-from minisgl.scheduler import CacheManager
-from minisgl.scheduler.cache_manager import Allocation
+from minisgl.scheduler.cache_manager import Allocation, CacheManager
 
 
 def ids(*values: int) -> Int32Array:

@@ -9,7 +9,9 @@ from support.kv_oracle import VOCAB, OracleEngine
 
 from minisgl.core import Limits, SamplingParams
 from minisgl.message import AbortMsg, FinishMsg, FlushMsg, LocalQueue, Reply, RequestMsg, TokenReply, UserMsg
-from minisgl.scheduler import CacheManager, Loop, Scheduler
+from minisgl.scheduler.cache_manager import CacheManager
+from minisgl.scheduler.loop import Loop
+from minisgl.scheduler.scheduler import Scheduler
 from minisgl.utils.math import div_ceil
 
 
