@@ -139,6 +139,11 @@ class RequestStream:
         return delta.text
 
 
+def choices_of(output: Output) -> list[Output]:
+    """The outputs of one prompt's n choices, or the output itself."""
+    return output.get("choices") or [output]
+
+
 def join_choices(streams: list[RequestStream]) -> Output:
     """The output of one prompt, from the streams of its n choices."""
     outputs = [stream.output() for stream in sorted(streams, key=lambda stream: stream.choice)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from minisgl.llm.stream import choices_of
 from minisgl.server.metrics import Metrics
 from minisgl.server.records import RequestBook, RequestRecord
 
@@ -55,7 +56,7 @@ class Observer:
     def finished(self, ending: Ending, outputs: Sequence[Output]) -> None:
         """The request is over, whole or not; outputs are those of the prompts that came to their end."""
         record, metrics = self._started_record, self._metrics
-        choices = [choice for output in outputs for choice in output.get("choices", [output])]
+        choices = [choice for output in outputs for choice in choices_of(output)]
         reasons = [choice["finish_reason"] for choice in choices]
         record.finish_reason = ",".join(dict.fromkeys(reasons)) if ending == "ok" else ending
         for choice in choices:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import codecs
-import json
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Protocol
 
 import tokenizers
 
@@ -23,7 +22,7 @@ class IncrementalDetokenizer:
     def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True) -> None:
         self._hidden = tokenizer.special_ids if skip_special_tokens else frozenset()
         backend = tokenizer.backend
-        self._decoder: _Decoder = _Bytes(backend) if is_byte_level(backend.decoder) else _Window(backend)
+        self._decoder: _Decoder = _Bytes(backend) if tokenizer.is_byte_level else _Window(backend)
 
     def push(self, token_ids: Sequence[int]) -> str:
         """The text that is now certain; often "", when a character is not complete."""
@@ -86,19 +85,6 @@ class _Window:
     def _decode(self) -> str:
         text: str = self._backend.decode(self._window, skip_special_tokens=False)
         return text
-
-
-def is_byte_level(decoder: Any) -> bool:
-    """Whether tokens of this decoder are bytes in GPT-2's spelling."""
-    kinds = _kinds(json.loads(decoder.__getstate__())) if decoder is not None else []
-    return kinds == ["ByteLevel"]
-
-
-def _kinds(decoder: dict[str, Any]) -> list[str]:
-    """The steps of a decoder, such as ["Replace", "ByteFallback", "Fuse", "Strip"]."""
-    if decoder["type"] == "Sequence":
-        return [kind for step in decoder["decoders"] for kind in _kinds(step)]
-    return [decoder["type"]]
 
 
 def _byte_alphabet() -> dict[str, int]:

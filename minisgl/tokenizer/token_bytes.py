@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minisgl.tokenizer.detokenize import byte_level_bytes, is_byte_level
+from minisgl.tokenizer.detokenize import byte_level_bytes
 from minisgl.tokenizer.tokenizer import Tokenizer
 
 _SPACE = "\u2581"  # sentencepiece's spelling of a space
@@ -14,7 +14,7 @@ class TokenBytes:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._id_to_token = tokenizer.backend.id_to_token
         self._special_ids = tokenizer.special_ids
-        self._is_byte_level = is_byte_level(tokenizer.backend.decoder)
+        self._is_byte_level = tokenizer.is_byte_level
 
     def __call__(self, token_id: int) -> bytes:
         token: str | None = self._id_to_token(token_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ class Tokenizer:
     """A model's tokenizer, safe between threads. hf: the same as a Hugging Face object, as `hf(text).input_ids`.
 
     vocab_size: added tokens included. special_ids: the ids that `decode` leaves out. longest_token: in characters.
+    is_byte_level: tokens are bytes in GPT-2's spelling.
     """
 
     def __init__(self, hf: PreTrainedTokenizerFast) -> None:
@@ -26,6 +28,7 @@ class Tokenizer:
         self.longest_token: int = max(map(len, hf.get_vocab()), default=1)
         added = self.backend.get_added_tokens_decoder()
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
+        self.is_byte_level = _decoder_kinds(self.backend.decoder) == ["ByteLevel"]
 
     def encode(self, text: str) -> Int32Array:
         """[N] int32: the ids of a plain prompt, with the tokens that the model wants around it (BOS, mostly).
@@ -77,6 +80,17 @@ class Tokenizer:
         plain.no_padding()
         plain.encode_special_tokens = False
         return plain
+
+
+def _decoder_kinds(decoder: Any) -> list[str]:
+    """The steps of a decoder, such as ["Replace", "ByteFallback", "Fuse", "Strip"]."""
+    return _kinds(json.loads(decoder.__getstate__())) if decoder is not None else []
+
+
+def _kinds(state: dict[str, Any]) -> list[str]:
+    if state["type"] == "Sequence":
+        return [kind for step in state["decoders"] for kind in _kinds(step)]
+    return [state["type"]]
 
 
 def _refuse_lone_surrogate(text: str) -> None:

@@ -33,7 +33,7 @@ from minisgl.server.schema.fields import (
     TopP,
 )
 from minisgl.server.schema.sampling import make_params
-from minisgl.server.schema.unsupported import Empty
+from minisgl.server.schema.unsupported import Empty, refuse_true
 
 DEFAULT_NEW_TOKENS = 128
 _RENAMED = {"max_new_tokens": "max_tokens", "min_new_tokens": "min_tokens", "sampling_seed": "seed"}
@@ -66,9 +66,7 @@ class GenerateSampling(msgspec.Struct, kw_only=True):
     structural_tag: None = None
 
     def __post_init__(self) -> None:
-        if self.no_stop_trim:
-            name = "sampling_params.no_stop_trim"
-            raise ApiError(400, f"{name} is not supported: only false", param=name, code="unsupported_parameter")
+        refuse_true("sampling_params.no_stop_trim", self.no_stop_trim)
 
     def given(self) -> dict[str, Any]:
         """What was given, in the names of `SamplingParams`."""

@@ -52,5 +52,10 @@ class Unsupported(Body, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in self.MUST_BE_FALSE:
-            if getattr(self, name):
-                raise ApiError(400, f"{name} is not supported: only false", param=name, code="unsupported_parameter")
+            refuse_true(name, getattr(self, name))
+
+
+def refuse_true(name: str, value: bool | None) -> None:
+    """ApiError 400 for a switch that is on."""
+    if value:
+        raise ApiError(400, f"{name} is not supported: only false", param=name, code="unsupported_parameter")

@@ -36,8 +36,8 @@ class Heading:
     model: str
 
 
-def finish_reason(output: Output) -> FinishReason:
+def finish_reason(ended: Output | Delta) -> FinishReason:
     """Why it ended, in OpenAI's words; what was aborted or failed has no answer but an error."""
-    reason = output["finish_reason"]
-    assert reason in ("stop", "length"), f"an output that ended with {reason!r} has no answer"
+    reason = ended["finish_reason"]
+    assert reason in ("stop", "length"), f"a choice that ended with {reason!r} has no answer"
     return reason

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from minisgl.core import TokenLogprobs
 from minisgl.llm.client import Delta, Prepared
-from minisgl.llm.stream import Output
+from minisgl.llm.stream import Output, choices_of
 from minisgl.server.schema.answers import (
     AssistantMessage,
     ChatChoice,
@@ -34,11 +34,11 @@ class ChatAnswer(OpenAIAnswer[ChatChunkChoice]):
     ) -> None:
         super().__init__(heading, request, prepared)
         self.has_logprobs = bool(request.logprobs)
-        self._maker = ChatLogprobsMaker(tokenizer)
+        self._maker = ChatLogprobsMaker(tokenizer) if request.logprobs else None
 
     def whole(self, outputs: Sequence[Output]) -> bytes:
         (output,) = outputs
-        choices = [self._choice(index, choice) for index, choice in enumerate(output.get("choices", [output]))]
+        choices = [self._choice(index, choice) for index, choice in enumerate(choices_of(output))]
         id, created, model = self.heading.id, self.heading.created, self.heading.model
         return encode(ChatCompletion(id=id, created=created, model=model, choices=choices, usage=usage_of(outputs)))
 
@@ -47,7 +47,7 @@ class ChatAnswer(OpenAIAnswer[ChatChunkChoice]):
         return ChatChoice(index, AssistantMessage(output["text"]), finish_reason(output), logprobs)
 
     def _logprobs(self, tokens: Sequence[TokenLogprobs]) -> ChatLogprobs | None:
-        return self._maker.make(tokens) if self.has_logprobs else None
+        return self._maker.make(tokens) if self._maker is not None else None
 
     def _chunk(self, choices: list[ChatChunkChoice], usage: EventUsage) -> ChatChunk:
         id, created, model = self.heading.id, self.heading.created, self.heading.model

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from minisgl.core import TokenLogprobs
 from minisgl.llm.client import Delta, Prepared
-from minisgl.llm.stream import Output
+from minisgl.llm.stream import Output, choices_of
 from minisgl.server.schema.answers import Completion, CompletionChoice, CompletionLogprobs, FinishReason
 from minisgl.server.schema.completions import CompletionRequest
 from minisgl.server.stream.answer import Heading, finish_reason
@@ -31,7 +31,7 @@ class CompletionAnswer(OpenAIAnswer[CompletionChoice]):
         self._makers: dict[int, CompletionLogprobsMaker] = {}
 
     def whole(self, outputs: Sequence[Output]) -> bytes:
-        each = [choice for output in outputs for choice in output.get("choices", [output])]
+        each = [choice for output in outputs for choice in choices_of(output)]
         choices = [self._choice(index, output) for index, output in enumerate(each)]
         return encode(self._chunk(choices, usage_of(outputs)))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from minisgl.core import TokenLogprobs
 from minisgl.llm.client import Delta, Prepared
-from minisgl.llm.stream import Output
+from minisgl.llm.stream import Output, choices_of
 from minisgl.server.schema.generate import Generated, GenerateRequest
 from minisgl.server.stream.answer import Heading
 from minisgl.server.stream.events import DONE, encode, event
@@ -31,7 +31,7 @@ class GenerateAnswer:
         self._started = perf_counter()
 
     def whole(self, outputs: Sequence[Output]) -> bytes:
-        each = [choice for output in outputs for choice in output.get("choices", [output])]
+        each = [choice for output in outputs for choice in choices_of(output)]
         items = [self._item(index, _Progress.of(output)) for index, output in enumerate(each)]
         return encode(items if self._is_list else items[0])
 

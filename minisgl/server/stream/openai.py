@@ -12,7 +12,7 @@ from minisgl.llm.client import Delta, Prepared
 from minisgl.llm.stream import Output
 from minisgl.server.schema.answers import ChatChunkChoice, CompletionChoice, FinishReason, Usage
 from minisgl.server.schema.sampling import GeneratingBody
-from minisgl.server.stream.answer import Heading
+from minisgl.server.stream.answer import Heading, finish_reason
 from minisgl.server.stream.events import DONE, TextEvent, event
 from minisgl.server.stream.usage import RunningUsage, usage_of
 
@@ -59,9 +59,8 @@ class OpenAIAnswer(ABC, Generic[Choice]):
             choices += self._opening(index, delta)
         if delta["text"] or self._shows_logprobs(delta):
             choices.append(self._content(index, delta))
-        if (reason := delta["finish_reason"]) is not None:
-            assert reason in ("stop", "length"), f"a choice that ended with {reason!r} has no answer"
-            choices.append(self._closing(index, reason))
+        if delta["finish_reason"] is not None:
+            choices.append(self._closing(index, finish_reason(delta)))
         usage = self._no_usage if self._running_usage is None else self._running_usage.count(delta)
         return b"".join([event(self._chunk([choice], usage)) for choice in choices])
 

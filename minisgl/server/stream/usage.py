@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from minisgl.llm.client import Delta, Prepared
-from minisgl.llm.stream import Output
+from minisgl.llm.stream import Output, choices_of
 from minisgl.server.schema.answers import PromptTokensDetails, Usage
 
 
@@ -15,7 +15,7 @@ def usage_of(outputs: Iterable[Output]) -> Usage:
     for output in outputs:
         prompt += output["prompt_tokens"]
         cached += output["cached_tokens"]
-        generated += sum(len(choice["token_ids"]) for choice in output.get("choices", [output]))
+        generated += sum(len(choice["token_ids"]) for choice in choices_of(output))
     return _usage(prompt, cached, generated)
 
 

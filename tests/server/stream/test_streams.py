@@ -222,3 +222,13 @@ def test_generate_gives_the_prompt_s_logprobs_from_where_they_are_wanted() -> No
     everything = api.whole(GENERATE, **body, logprob_start_len=0)["meta_info"]["input_token_logprobs"]
     assert everything[0] == [None, ids_of("a")[0], "a"]
     assert "input_token_logprobs" not in api.whole(GENERATE, **body)["meta_info"]
+
+
+@pytest.mark.parametrize(("path", "body"), [(CHAT, {"messages": HI, "n": 4}), (GENERATE, {"text": ["a", "b"]})])
+def test_no_answer_reads_the_tokenizer_s_own_description_again(
+    path: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which takes milliseconds where the vocabulary is large: it was read for every choice and every answer."""
+    api = Api(says("Hello"))
+    monkeypatch.setattr("minisgl.tokenizer.tokenizer._decoder_kinds", lambda decoder: pytest.fail("read again"))
+    api.whole(path, **body, logprobs=path == CHAT, return_logprob=True, return_text_in_logprobs=True)
