@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transformers import PreTrainedTokenizerFast
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+from minisgl.core import FieldError
 
 # Arguments of transformers' apply_chat_template that are no template variables: what comes out is ours to decide.
 RESERVED = {"conversation", "tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict"}
@@ -17,21 +20,21 @@ def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
     """Copies of the messages whose content is a string, since many templates can only join strings.
 
     A list of text parts becomes their joined text. An assistant message that calls tools may have no content.
-    Other keys (tool_calls, tool_call_id, name, ...) pass through. Raises ValueError naming messages[i].
+    Other keys (tool_calls, tool_call_id, name, ...) pass through. Raises FieldError naming messages[i].
     """
     if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence):
-        raise ValueError(f"messages must be a list, not {type(messages).__name__}")
+        raise FieldError("messages", f"messages must be a list, not {type(messages).__name__}")
     if not messages:
-        raise ValueError("messages is empty: a chat needs at least one message")
+        raise FieldError("messages", "messages is empty: a chat needs at least one message")
     return [_plain_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
 
 
 def _plain_message(message: Any, where: str) -> dict[str, Any]:
     if not isinstance(message, Mapping):
-        raise ValueError(f"{where} must be an object with role and content, not {type(message).__name__}")
+        raise FieldError(where, f"{where} must be an object with role and content, not {type(message).__name__}")
     role = message.get("role")
     if not isinstance(role, str) or not role:
-        raise ValueError(f"{where}.role must be a non-empty string, not {role!r}")
+        raise FieldError(f"{where}.role", f"{where}.role must be a non-empty string, not {role!r}")
     return {**message, "content": _text(message, where)}
 
 
@@ -44,18 +47,18 @@ def _text(message: Mapping[str, Any], where: str) -> str:
     if content is None and message["role"] == "assistant" and message.get("tool_calls"):
         return ""
     problem = "is missing" if "content" not in message else f"must be text, not {_json_name(content)}"
-    raise ValueError(f"{where}.content {problem} (role {message['role']!r})")
+    raise FieldError(f"{where}.content", f"{where}.content {problem} (role {message['role']!r})")
 
 
 def _part_text(part: Any, where: str) -> str:
     kind = part.get("type") if isinstance(part, Mapping) else None
     if kind is None:
-        raise ValueError(f"{where} has no type; only parts of type 'text' are supported")
+        raise FieldError(where, f"{where} has no type; only parts of type 'text' are supported")
     if kind != "text":
-        raise ValueError(f"{where} has type {kind!r}; only parts of type 'text' are supported")
+        raise FieldError(where, f"{where} has type {kind!r}; only parts of type 'text' are supported")
     text = part.get("text")
     if not isinstance(text, str):
-        raise ValueError(f"{where}.text must be a string, not {_json_name(text)}")
+        raise FieldError(f"{where}.text", f"{where}.text must be a string, not {_json_name(text)}")
     return text
 
 

@@ -7,10 +7,12 @@ from the scores. Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4  # token types of llama.cpp
 
@@ -82,6 +84,8 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> PreTrainedTokenizerFast:
 
     Raises ValueError naming the key and the value that is not supported or cannot be.
     """
+    from transformers import PreTrainedTokenizerFast  # takes a second, which a server has while its model loads
+
     ggml = _Metadata(metadata)
     backend = _byte_level_bpe(ggml) if ggml.kind == "gpt2" else _sentencepiece_bpe(ggml)
     backend.add_special_tokens(_added_tokens(ggml, _CONTROL))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-
-from transformers import PreTrainedTokenizerFast
+from typing import TYPE_CHECKING
 
 from minisgl.tokenizer.gguf_tokenizer import tokenizer_from_gguf
 from minisgl.tokenizer.tokenizer import Tokenizer
-from minisgl.utils.gguf_file import GGUFFile
+from minisgl.utils.gguf_header import GGUFHeader
 from minisgl.utils.model_files import find_gguf
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 
 def load_tokenizer(path: Path) -> Tokenizer:
@@ -26,7 +28,7 @@ def load_tokenizer(path: Path) -> Tokenizer:
 
 
 def _read_gguf(path: Path) -> PreTrainedTokenizerFast:
-    metadata = GGUFFile(path).metadata
+    metadata = GGUFHeader(path).metadata
     try:
         return tokenizer_from_gguf(metadata)
     except Exception as error:  # `tokenizers` raises plain Exception for lists that do not fit together
@@ -34,6 +36,8 @@ def _read_gguf(path: Path) -> PreTrainedTokenizerFast:
 
 
 def _read_folder(path: Path) -> PreTrainedTokenizerFast:
+    from transformers import PreTrainedTokenizerFast  # takes a second, which a server has while its model loads
+
     try:
         # The generic class takes tokenizer.json as it is; model-specific ones rebuild parts of it by their own rules.
         return PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tokenizers
-from transformers import PreTrainedTokenizerFast
 
 from minisgl.core.batch import Int32Array
 from minisgl.tokenizer.chat import render_chat
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 
 class Tokenizer:

@@ -1,67 +1,24 @@
-"""GGUF files: metadata, tensor table, and tensors dequantised one at a time from the mapped file.
-
-The header is read here, since the `gguf` package takes seconds over a vocabulary of 49,152 tokens and this takes a
-tenth of one; the package knows the block formats and dequantises. Everything is checked against the file's length when
-it is opened, so that a cut-off file is refused before any weight is read.
-Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
-"""
+"""GGUF files: tensors dequantised one at a time from the mapped file. The `gguf` package knows the block formats."""
 
 from __future__ import annotations
 
 import math
-import mmap
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
+from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
 
-from minisgl.utils.byte_cursor import ByteCursor
 from minisgl.utils.gguf_blocks import grouped
+from minisgl.utils.gguf_header import FLOATS, GGUFHeader
 from minisgl.utils.grouped_tensor import GroupedTensor
 
-_MAGIC = b"GGUF"
-_VERSIONS = (2, 3)
-_STRING, _ARRAY = 8, 9
-_NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
-_TYPE_NAMES = {int(kind): str(kind.name) for kind in GGMLQuantizationType}
-_FLOATS = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
-_SUPPORTED = (*_FLOATS, "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
+_DTYPES = dict(zip(FLOATS, (torch.float32, torch.float16, torch.bfloat16), strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
-    """Where a tensor lies. shape: as torch has it, rows first. type: ggml's name for it, such as "Q4_1".
-
-    offset: of its first byte, from the start of the file.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    type: str
-    offset: int
-    num_bytes: int
-
-
-class GGUFFile:
-    """One GGUF file, mapped into memory.
-
-    metadata: key to str, int, float, bool or a list of these. tensors: name to `TensorInfo`, in the file's order.
-    Raises ValueError naming the file, and the key or tensor, when it is not GGUF version 2 or 3 in little endian, is
-    cut off anywhere, or holds a tensor of a type not supported; OSError when it cannot be opened.
-    """
-
-    def __init__(self, path: Path | str) -> None:
-        self.path = Path(path)
-        self._data = _map(self.path)
-        cursor = ByteCursor(self._data, self.path)
-        num_tensors, num_keys = _read_header(cursor)
-        self.metadata = _read_metadata(cursor, num_keys)
-        self.tensors = _read_table(cursor, num_tensors, self.metadata.get("general.alignment", 32))
+class GGUFFile(GGUFHeader):
+    """The header of a GGUF file, whose errors are also this one's, and its tensors."""
 
     def raw(self, name: str) -> npt.NDArray[np.uint8]:
         """The bytes of a tensor as they are in the file, [num_bytes], not copied."""
@@ -74,8 +31,8 @@ class GGUFFile:
         F32, F16 and BF16 are views of a private copy-on-write map of the file; the others are newly allocated.
         """
         info, raw = self.tensors[name], self.raw(name)
-        if info.type in _FLOATS:
-            return torch.from_numpy(raw).view(_FLOATS[info.type]).view(info.shape)
+        if info.type in _DTYPES:
+            return torch.from_numpy(raw).view(_DTYPES[info.type]).view(info.shape)
         with np.errstate(all="ignore"):  # Scales are whatever the file says; infinities are not ours to report.
             values = dequantize(raw.reshape(math.prod(info.shape[:-1]), -1), GGMLQuantizationType[info.type])
         return torch.from_numpy(values).view(info.shape)
@@ -85,95 +42,3 @@ class GGUFFile:
         info = self.tensors[name]
         with np.errstate(all="ignore"):
             return grouped(self.raw(name), info.type, info.shape)
-
-
-def _map(path: Path) -> mmap.mmap:
-    with path.open("rb") as file:
-        start = file.read(len(_MAGIC))
-        if start != _MAGIC:
-            raise ValueError(f"{path} is not a GGUF file: it starts with {start!r}, not {_MAGIC!r}")
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-
-
-def _read_header(cursor: ByteCursor) -> tuple[int, int]:
-    """Number of tensors, number of metadata keys."""
-    cursor.take(len(_MAGIC))
-    version = cursor.uint(4)
-    if version and version % 65536 == 0:
-        raise cursor.error("big-endian files are not supported")
-    if version not in _VERSIONS:
-        raise cursor.error(f"GGUF version {version} is not supported, only {_VERSIONS}")
-    return cursor.uint(8), cursor.uint(8)
-
-
-def _read_metadata(cursor: ByteCursor, num_keys: int) -> dict[str, Any]:
-    metadata: dict[str, Any] = {}
-    for index in range(num_keys):
-        cursor.what = f"metadata key {index} of {num_keys}"
-        key = cursor.string()
-        cursor.what = f"metadata key {key!r}"
-        if key in metadata:
-            raise cursor.error("given twice")
-        metadata[key] = _read_value(cursor)
-    return metadata
-
-
-def _read_value(cursor: ByteCursor) -> Any:
-    kind = cursor.uint(4)
-    if kind != _ARRAY:
-        return _read_values(cursor, kind, 1)[0]
-    kind, count = cursor.uint(4), cursor.uint(8)
-    return _read_values(cursor, kind, count)
-
-
-def _read_values(cursor: ByteCursor, kind: int, count: int) -> list[Any]:
-    if kind == _STRING:
-        return [cursor.string() for _ in range(count)]
-    if kind not in _NUMBERS:
-        raise cursor.error(f"unknown type of value {kind}")
-    return cursor.numbers(_NUMBERS[kind], count)
-
-
-def _read_table(cursor: ByteCursor, num_tensors: int, alignment: Any) -> dict[str, TensorInfo]:
-    """The table of tensors; their data begins after it, at the next multiple of `alignment`."""
-    if not isinstance(alignment, int) or alignment <= 0 or alignment % 8:
-        raise ValueError(f"{cursor.path}: general.alignment={alignment!r} is not a positive multiple of 8")
-    entries: dict[str, tuple[tuple[int, ...], str, int]] = {}
-    for index in range(num_tensors):
-        cursor.what = f"tensor {index} of {num_tensors}"
-        name = cursor.string()
-        cursor.what = f"tensor {name!r}"
-        if name in entries:
-            raise cursor.error("given twice")
-        entries[name] = _read_entry(cursor, alignment)
-    start = -(-cursor.pos // alignment) * alignment
-    return {name: _locate(cursor, name, start, *entry) for name, entry in entries.items()}
-
-
-def _read_entry(cursor: ByteCursor, alignment: int) -> tuple[tuple[int, ...], str, int]:
-    """Shape, type and offset (from the start of the data) of one tensor."""
-    num_dims = cursor.uint(4)
-    if not 1 <= num_dims <= 4:
-        raise cursor.error(f"{num_dims} dimensions, not 1 to 4")
-    shape = tuple(reversed(cursor.numbers("<u8", num_dims)))
-    if 0 in shape:
-        raise cursor.error(f"shape {shape} holds nothing")
-    number, offset = cursor.uint(4), cursor.uint(8)
-    type_name = _TYPE_NAMES.get(number, f"number {number}")
-    if type_name not in _SUPPORTED:
-        raise cursor.error(f"type {type_name} is not supported, only {', '.join(_SUPPORTED)}")
-    if offset % alignment:
-        raise cursor.error(f"offset {offset} is not a multiple of general.alignment={alignment}")
-    return shape, type_name, offset
-
-
-def _locate(
-    cursor: ByteCursor, name: str, start: int, shape: tuple[int, ...], type_name: str, offset: int
-) -> TensorInfo:
-    cursor.what = f"tensor {name!r}"
-    block_len, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[type_name]]
-    if shape[-1] % block_len:
-        raise cursor.error(f"rows of {shape[-1]} are not whole {type_name} blocks of {block_len}")
-    num_bytes = math.prod(shape) // block_len * block_bytes
-    cursor.check_holds(start + offset, num_bytes)
-    return TensorInfo(name, shape, type_name, start + offset, num_bytes)
