@@ -84,7 +84,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> PreTrainedTokenizerFast:
 
     Raises ValueError naming the key and the value that is not supported or cannot be.
     """
-    from transformers import PreTrainedTokenizerFast  # takes a second, which a server has while its model loads
+    from transformers import PreTrainedTokenizerFast  # takes a second: not before there is a model
 
     ggml = _Metadata(metadata)
     backend = _byte_level_bpe(ggml) if ggml.kind == "gpt2" else _sentencepiece_bpe(ggml)

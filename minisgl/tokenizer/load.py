@@ -36,7 +36,7 @@ def _read_gguf(path: Path) -> PreTrainedTokenizerFast:
 
 
 def _read_folder(path: Path) -> PreTrainedTokenizerFast:
-    from transformers import PreTrainedTokenizerFast  # takes a second, which a server has while its model loads
+    from transformers import PreTrainedTokenizerFast  # takes a second: not before there is a model
 
     try:
         # The generic class takes tokenizer.json as it is; model-specific ones rebuild parts of it by their own rules.
