@@ -11,6 +11,7 @@ from minisgl.core.batch import (
     TokenLogprobs,
 )
 from minisgl.core.context import Context, KVPool, get_global_ctx, reset_global_ctx, set_global_ctx
+from minisgl.core.errors import FieldError
 from minisgl.core.limits import ContextLengthError, Limits
 from minisgl.core.sampling_params import SamplingParams
 
@@ -20,6 +21,7 @@ __all__ = [
     "BatchResult",
     "Context",
     "ContextLengthError",
+    "FieldError",
     "Forward",
     "ForwardInput",
     "KVPool",

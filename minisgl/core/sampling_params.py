@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
+from minisgl.core.errors import FieldError
 from minisgl.utils.options import option
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
@@ -23,7 +24,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 class SamplingParams:
     """How to choose tokens and when to stop. Frozen: one object may be shared by many requests.
 
-    Raises ValueError naming the field, its value and what is allowed. Values are kept as plain Python ones: sequences
+    Raises FieldError naming the field, its value and what is allowed. Values are kept as plain Python ones: sequences
     as tuples, NumPy numbers as int and float, logit_bias as a dict of its own (such an object has no hash).
     The filters top_k, top_p and min_p are in `engine.filters`.
     """
@@ -66,11 +67,11 @@ class SamplingParams:
     def _check_flags_and_pairs(self) -> None:
         for name in ("ignore_eos", "skip_special_tokens"):
             if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"{name}={getattr(self, name)!r} is not a bool")
+                raise FieldError(name, f"{name}={getattr(self, name)!r} is not a bool")
         if self.max_tokens == 0 and self.prompt_logprobs is None:
-            raise ValueError("max_tokens=0 asks for nothing; it is allowed only with prompt_logprobs")
+            raise FieldError("max_tokens", "max_tokens=0 asks for nothing; it is allowed only with prompt_logprobs")
         if self.min_tokens > self.max_tokens:
-            raise ValueError(f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}")
+            raise FieldError("min_tokens", f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}")
 
     @property
     def is_greedy(self) -> bool:
@@ -88,11 +89,11 @@ class SamplingParams:
         return tuple(self.stop)
 
     def validate_vocab(self, vocab_size: int) -> None:
-        """Raise ValueError if a stop_token_ids or logit_bias token is not below `vocab_size`."""
+        """Raise FieldError if a stop_token_ids or logit_bias token is not below `vocab_size`."""
         for name, token_ids in (("stop_token_ids", self.stop_token_ids), ("logit_bias", self.logit_bias or ())):
             for token_id in token_ids:
                 if token_id >= vocab_size:
-                    raise ValueError(f"{name} names token {token_id}, but the vocabulary has {vocab_size} tokens")
+                    raise FieldError(name, f"{name} names token {token_id}, but the vocabulary has {vocab_size} tokens")
 
 
 _FLOAT_RANGES = {
@@ -116,40 +117,43 @@ _OPTIONAL_INT_RANGES = {
 }
 
 
-def _float(name: str, value: Any, low: float, high: float) -> float:
+def _float(name: str, value: Any, low: float, high: float, item: str = "") -> float:
+    """item: which part of the field it is."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise ValueError(f"{name}={value!r} is not a number")
+        raise FieldError(name, f"{name}{item}={value!r} is not a number")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not (math.isfinite(number) and low <= number <= high):
         allowed = f"in [{low:g}, {high:g}]" if math.isfinite(high) else f"a finite number of at least {low:g}"
-        raise ValueError(f"{name}={value!r} is not {allowed}")
+        raise FieldError(name, f"{name}{item}={value!r} is not {allowed}")
     return number
 
 
-def _int(name: str, value: Any, low: int, high: int | None) -> int:
+def _int(name: str, value: Any, low: int, high: int | None, item: str = "") -> int:
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise ValueError(f"{name}={value!r} is not an integer")
+        raise FieldError(name, f"{name}{item}={value!r} is not an integer")
     number = int(value)
     if number < low or (high is not None and number > high):
         allowed = f"at least {low}" if high is None else f"in [{low}, {high}]"
-        raise ValueError(f"{name}={number} is not {allowed}")
+        raise FieldError(name, f"{name}{item}={number} is not {allowed}")
     return number
 
 
 def _stop_strings(value: Any) -> tuple[str, ...]:
     strings = (value,) if isinstance(value, str) else _items("stop", value)
     if len(strings) > MAX_STOP_STRINGS:
-        raise ValueError(f"stop has {len(strings)} strings; at most {MAX_STOP_STRINGS} are allowed")
+        raise FieldError("stop", f"stop has {len(strings)} strings; at most {MAX_STOP_STRINGS} are allowed")
     for string in strings:
         if not isinstance(string, str) or not string:
-            raise ValueError(f"stop holds {string!r}; only non-empty strings are allowed")
+            raise FieldError("stop", f"stop holds {string!r}; only non-empty strings are allowed")
         if _SURROGATE.search(string):
-            raise ValueError(f"stop holds {string!r}: a lone surrogate is in no text")
+            raise FieldError("stop", f"stop holds {string!r}: a lone surrogate is in no text")
         if len(string) > MAX_STOP_LENGTH:
-            raise ValueError(f"stop holds a string of {len(string)} characters; at most {MAX_STOP_LENGTH} are allowed")
+            raise FieldError(
+                "stop", f"stop holds a string of {len(string)} characters; at most {MAX_STOP_LENGTH} are allowed"
+            )
     return strings
 
 
@@ -159,7 +163,7 @@ def _token_ids(value: Any) -> tuple[int, ...]:
 
 def _items(name: str, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
-        raise ValueError(f"{name}={value!r} is not a list or tuple")
+        raise FieldError(name, f"{name}={value!r} is not a list or tuple")
     return tuple(value)
 
 
@@ -167,8 +171,8 @@ def _logit_bias(value: Any) -> dict[int, float] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        raise ValueError(f"logit_bias={value!r} is not a mapping from token id to bias")
+        raise FieldError("logit_bias", f"logit_bias={value!r} is not a mapping from token id to bias")
     return {
-        _int("logit_bias token", token_id, 0, None): _float(f"logit_bias[{token_id}]", bias, -100.0, 100.0)
+        _int("logit_bias", token_id, 0, None, " token"): _float("logit_bias", bias, -100.0, 100.0, f"[{token_id}]")
         for token_id, bias in value.items()
     }

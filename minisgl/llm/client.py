@@ -12,10 +12,11 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from minisgl.core import Limits, SamplingParams, TokenLogprobs
+from minisgl.core import FieldError, Limits, SamplingParams, TokenLogprobs
 from minisgl.core.batch import Int32Array
 from minisgl.core.seeds import choice_seed
 from minisgl.llm.link import Link
+from minisgl.llm.router import EngineDied
 from minisgl.llm.stats import Stats
 from minisgl.llm.stream import Arrival, Output, RequestStream, join_choices
 from minisgl.message import EngineStats, FinishReason, FlushMsg, StatsMsg, UserMsg
@@ -141,13 +142,13 @@ class Submission:
         self._link.submit(self._messages, lambda reply: sink(Arrival(reply, time.perf_counter())))
 
     def take(self, arrival: Arrival) -> Delta | None:
-        """What a reply adds; None when its request was over already. RuntimeError when the engine has died."""
+        """What a reply adds; None when its request was over already. EngineDied when the engine has."""
         reply = arrival.reply
         stream = self._open.get(reply.uid)
         if stream is None:
             return None
         if reply.finish_reason == "error" and self._link.error is not None:
-            raise RuntimeError(reply.error) from self._link.error
+            raise EngineDied(reply.error) from self._link.error
         text, token_ids, logprobs = stream.take(arrival)
         delta = Delta(
             index=stream.index,
@@ -203,11 +204,13 @@ def each_params(params: SamplingParams | Sequence[SamplingParams] | None, num_pr
 
 def _check_salt(salt: str) -> None:
     if not isinstance(salt, str) or len(salt) > MAX_SALT_LENGTH:
-        raise ValueError(f"cache_salt={repr(salt)[:80]} is not a string of at most {MAX_SALT_LENGTH} characters")
+        raise FieldError(
+            "cache_salt", f"cache_salt={repr(salt)[:80]} is not a string of at most {MAX_SALT_LENGTH} characters"
+        )
     try:
         salt.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"cache_salt={salt!r} has a lone surrogate") from None
+        raise FieldError("cache_salt", f"cache_salt={salt!r} has a lone surrogate") from None
 
 
 def _for_engine(params: SamplingParams) -> SamplingParams:

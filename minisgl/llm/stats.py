@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from minisgl.llm.stream import Output
+from minisgl.llm.stream import Output, choices_of
 
 if TYPE_CHECKING:  # a client of an engine in another process has Stats too, and no torch
     from minisgl.scheduler.cache_manager import CacheManager
@@ -19,7 +19,7 @@ class Stats:
         self._prompts = self._prompt_tokens = self._cached_tokens = self._generated_tokens = 0
 
     def count(self, output: Output) -> None:
-        choices = output.get("choices", [output])
+        choices = choices_of(output)
         with self._lock:
             self._prompts += 1
             self._prompt_tokens += sum(choice["prompt_tokens"] for choice in choices)

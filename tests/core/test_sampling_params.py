@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from minisgl.core import SamplingParams
+from minisgl.core import FieldError, SamplingParams
 
 NAN, INF = float("nan"), float("inf")
 
@@ -33,8 +33,9 @@ REFUSED = {
 
 @pytest.mark.parametrize(("field", "value"), [(field, value) for field, values in REFUSED.items() for value in values])
 def test_a_bad_value_is_refused_by_the_name_of_its_field(field, value):
-    with pytest.raises(ValueError, match=field):
+    with pytest.raises(FieldError, match=field) as caught:
         SamplingParams(**{field: value})
+    assert caught.value.field == field
 
 
 def test_a_refusal_names_value_and_range():

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from minisgl.core import ContextLengthError, SamplingParams
+from minisgl.core import ContextLengthError, FieldError, SamplingParams
 from minisgl.llm.client import Prepared, Prompt
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.decoding import Body, decode
+from minisgl.server.schema.sampling import wrong_field
 from minisgl.server.state import ServerState
 from minisgl.server.stream.answer import Heading
 from minisgl.server.stream.events import encode
 
 T = TypeVar("T", bound=Body)
-_NAMED = re.compile(r"(messages\[\d+\][\w.\[\]]*|logit_bias|stop_token_ids)")
 
 
 def state_of(request: Request) -> ServerState:
@@ -84,22 +83,30 @@ def make_heading(request: Request, prefix: str) -> Heading:
 
 
 async def prepare_prompts(
-    engine: EngineClient, field: str, prompts: Sequence[Prompt], params: Sequence[SamplingParams], cache_salt: str
+    engine: EngineClient,
+    field: str,
+    prompts: Sequence[Prompt],
+    params: Sequence[SamplingParams],
+    cache_salt: str,
+    prefix: Callable[[int], str] = lambda index: "",
 ) -> list[Prepared]:
-    """All of them, or ApiError 400 for the first that can never run. field: where they came from."""
+    """All of them, or ApiError 400 for the first that can never run.
+
+    field: where they came from. prefix: of the names of the fields in a prompt's params.
+    """
     prepared = []
     for i, (prompt, each) in enumerate(zip(prompts, params, strict=True)):
         try:
             prepared.append(await engine.prepare(prompt, each, cache_salt=cache_salt))
         except ValueError as error:
-            raise refused(error, field if len(prompts) == 1 else f"{field}[{i}]") from None
+            raise refused(error, field if len(prompts) == 1 else f"{field}[{i}]", prefix(i)) from None
     return prepared
 
 
-def refused(error: ValueError, field: str) -> ApiError:
-    """ApiError 400 for what the engine refuses about `field`, or about another one that its message begins with."""
+def refused(error: ValueError, field: str, prefix: str = "") -> ApiError:
+    """ApiError 400 for what the engine refuses about `field`, or about another that it names; its name has a prefix."""
     if isinstance(error, ContextLengthError):
         return ApiError(400, f"{field}: {error}", param=field, code="context_length_exceeded")
-    if named := _NAMED.match(str(error)):
-        return ApiError(400, str(error), param=named[1])
+    if isinstance(error, FieldError):
+        return wrong_field(error, prefix)
     return ApiError(400, f"{field}: {error}", param=field)

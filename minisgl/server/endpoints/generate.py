@@ -33,4 +33,5 @@ async def generate(request: Request) -> Generation:
 
 async def _prepare(engine: EngineClient, body: GenerateRequest) -> list[Prepared]:
     field = "text" if body.text is not None else "input_ids"
-    return await prepare_prompts(engine, field, body.prompts(), body.params(), body.cache_salt or "")
+    salt = body.cache_salt or ""
+    return await prepare_prompts(engine, field, body.prompts(), body.params(), salt, body.prefix)

@@ -58,7 +58,7 @@ class ChatRequest(GeneratingBody, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise ApiError(400, "top_logprobs is only allowed with logprobs: true", param="top_logprobs")
         for name in ("max_completion_tokens", "max_tokens"):
             if getattr(self, name) == 0:
@@ -73,6 +73,7 @@ class ChatRequest(GeneratingBody, kw_only=True):
 
     def params(self, max_seq_len: int) -> SamplingParams:
         """Without a maximum the answer may fill the context. Of two, max_completion_tokens counts."""
-        given = (self.max_completion_tokens, self.max_tokens, max_seq_len)
-        max_tokens = next(value for value in given if value is not None)
-        return self.sampling(max_tokens, logprobs=(self.top_logprobs or 0) if self.logprobs else None)
+        top = (self.top_logprobs or 0) if self.logprobs else None
+        if self.max_completion_tokens is not None:
+            return self.sampling(self.max_completion_tokens, top, max_name="max_completion_tokens")
+        return self.sampling(max_seq_len if self.max_tokens is None else self.max_tokens, top)

@@ -32,7 +32,7 @@ from minisgl.server.schema.fields import (
     TopK,
     TopP,
 )
-from minisgl.server.schema.sampling import make_params
+from minisgl.server.schema.sampling import check_min_tokens, make_params
 from minisgl.server.schema.unsupported import Empty, refuse_true
 
 DEFAULT_NEW_TOKENS = 128
@@ -146,16 +146,25 @@ class GenerateRequest(Body, kw_only=True):
 
     def params(self) -> list[SamplingParams]:
         """One for each prompt. ApiError 400 for fields that contradict each other."""
-        return [self._params(sampling) for sampling in self._samplings()]
+        return [self._params(sampling, self.prefix(i)) for i, sampling in enumerate(self._samplings())]
+
+    def prefix(self, index: int) -> str:
+        """With which the names of the fields begin that say how to sample for this prompt."""
+        return f"sampling_params[{index}]." if isinstance(self.sampling_params, list) else "sampling_params."
 
     def _samplings(self) -> list[GenerateSampling]:
         given = self.sampling_params or GenerateSampling()
         return given if isinstance(given, list) else [given] * len(self.prompts())
 
-    def _params(self, sampling: GenerateSampling) -> SamplingParams:
+    def _params(self, sampling: GenerateSampling, prefix: str) -> SamplingParams:
         fields = {"temperature": 1.0, "max_tokens": DEFAULT_NEW_TOKENS} | sampling.given()
+        max_name = f"{prefix}max_new_tokens"
+        check_min_tokens(f"{prefix}min_new_tokens", sampling.min_new_tokens, max_name, fields["max_tokens"])
+        if fields["max_tokens"] == 0 and not self.wants_prompt_logprobs:
+            message = f"{max_name}=0 asks for nothing; it is allowed only with return_logprob and logprob_start_len"
+            raise ApiError(400, message, param=max_name)
         top = (self.top_logprobs_num or 0) if self.return_logprob else None
-        return make_params(fields, logprobs=top, prompt_logprobs=top if self.wants_prompt_logprobs else None)
+        return make_params(fields, prefix, logprobs=top, prompt_logprobs=top if self.wants_prompt_logprobs else None)
 
 
 class Generated(msgspec.Struct):

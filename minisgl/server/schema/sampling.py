@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from minisgl.core import SamplingParams
+from minisgl.core import FieldError, SamplingParams
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.fields import (
     CacheSalt,
@@ -84,8 +83,11 @@ class GeneratingBody(Unsupported, kw_only=True):
     def continuous_usage(self) -> bool:
         return self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
 
-    def sampling(self, max_tokens: int, logprobs: int | None, prompt_logprobs: int | None = None) -> SamplingParams:
-        """The engine's form of it. ApiError 400 for fields that contradict each other."""
+    def sampling(
+        self, max_tokens: int, logprobs: int | None, prompt_logprobs: int | None = None, max_name: str = "max_tokens"
+    ) -> SamplingParams:
+        """The engine's form of it. ApiError 400 for fields that contradict each other. max_name: whence max_tokens."""
+        check_min_tokens("min_tokens", self.min_tokens, max_name, max_tokens)
         given = {name: getattr(self, name) for name in _SAMPLING if getattr(self, name) is not None}
         return make_params(
             {"temperature": 1.0} | given | {"max_tokens": max_tokens},
@@ -94,15 +96,20 @@ class GeneratingBody(Unsupported, kw_only=True):
         )
 
 
-def make_params(given: dict[str, Any], **more: Any) -> SamplingParams:
-    """SamplingParams, or ApiError 400 whose param is the field that its ValueError begins with."""
+def make_params(given: dict[str, Any], prefix: str = "", **more: Any) -> SamplingParams:
+    """SamplingParams, or ApiError 400. prefix: of the names that the fields have in the body."""
     try:
         return SamplingParams(**given, **more)
-    except ValueError as error:
-        raise invalid(error, given) from None
+    except FieldError as error:
+        raise wrong_field(error, prefix) from None
 
 
-def invalid(error: ValueError, names: Any) -> ApiError:
-    """ApiError 400 for a ValueError of the engine, whose messages begin with a field's name."""
-    name = re.match(r"\w+", str(error))
-    return ApiError(400, str(error), param=name[0] if name and name[0] in names else None)
+def wrong_field(error: FieldError, prefix: str = "") -> ApiError:
+    """ApiError 400 whose param is the field. prefix: of its name in the body."""
+    return ApiError(400, f"{prefix}{error}", param=f"{prefix}{error.field}")
+
+
+def check_min_tokens(min_name: str, min_tokens: int | None, max_name: str, max_tokens: int) -> None:
+    """ApiError 400, in the names of the body, for a minimum that is over the maximum."""
+    if min_tokens is not None and min_tokens > max_tokens:
+        raise ApiError(400, f"{min_name}={min_tokens} is more than {max_name}={max_tokens}", param=min_name)

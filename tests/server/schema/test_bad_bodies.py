@@ -113,12 +113,34 @@ def test_the_character_nul_is_legal(api: Api) -> None:
         (GENERATE, {"text": "Hi", "sampling_params": {"no_stop_trim": True}}, "sampling_params.no_stop_trim"),
         (GENERATE, {"text": "Hi", "sampling_params": [{"regex": "x"}]}, "sampling_params[0].regex"),
         (GENERATE, {"text": "Hi", "image_data": ["x"]}, "image_data"),
+        (COMPLETIONS, {"prompt": "Hi", "max_tokens": 0}, "max_tokens"),
+        (COMPLETIONS, {"prompt": "Hi", "logit_bias": {"9999": 1}}, "logit_bias"),
+        (CHAT, {"messages": HI, "stop_token_ids": [9999]}, "stop_token_ids"),
+        (GENERATE, {"text": "Hi", "sampling_params": {"max_new_tokens": 0}}, "sampling_params.max_new_tokens"),
+        (
+            GENERATE,
+            {"text": "Hi", "sampling_params": {"min_new_tokens": 9, "max_new_tokens": 8}},
+            "sampling_params.min_new_tokens",
+        ),
+        (
+            GENERATE,
+            {"text": ["a", "b"], "sampling_params": [{}, {"stop_token_ids": [9999]}]},
+            "sampling_params[1].stop_token_ids",
+        ),
     ],
 )
 def test_the_error_names_the_field(api: Api, path: str, body: dict[str, Any], param: str, stream: bool) -> None:
     error = api.error(400, path, **body, stream=stream)
     assert error["param"] == param
     assert param.partition("[")[0] in error["message"]
+
+
+def test_an_error_about_two_fields_calls_both_by_the_names_that_were_sent(api: Api) -> None:
+    sampling = {"min_new_tokens": 9, "max_new_tokens": 8}
+    message = api.error(400, GENERATE, text="Hi", sampling_params=sampling)["message"]
+    assert message == "sampling_params.min_new_tokens=9 is more than sampling_params.max_new_tokens=8"
+    message = api.error(400, CHAT, messages=HI, max_completion_tokens=8, min_tokens=9)["message"]
+    assert message == "min_tokens=9 is more than max_completion_tokens=8"
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])

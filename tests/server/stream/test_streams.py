@@ -202,6 +202,16 @@ def test_echo_without_new_tokens_is_the_prompt() -> None:
     assert (choice["text"], choice["finish_reason"], len(choice["logprobs"]["tokens"])) == ("abc", "length", 3)
 
 
+@pytest.mark.parametrize("prompt", ["abc", ids_of("abc")])
+def test_echo_without_new_tokens_needs_no_logprobs_and_shows_none(prompt: Any) -> None:
+    api = Api()
+    body = {"prompt": prompt, "echo": True, "max_tokens": 0}
+    (choice,) = (whole := api.whole(COMPLETIONS, **body))["choices"]
+    assert (choice["text"], choice["finish_reason"], choice["logprobs"]) == ("abc", "length", None)
+    assert whole["usage"]["completion_tokens"] == 0
+    assert joined_completion(api.events(COMPLETIONS, **body)) == whole_completion(whole)
+
+
 def test_generate_gives_one_object_for_one_text_and_a_list_for_lists() -> None:
     api = Api(says("Hello"))
     one = api.whole(GENERATE, text="Hi", sampling_params={"max_new_tokens": 2})
