@@ -40,7 +40,7 @@ def run(argv: Sequence[str]) -> None:
 
 
 def build_app(command: str) -> typer.Typer:
-    """The application, of which only `command` is complete: the flags of the others would cost importing what they set."""
+    """The application, of which only `command` is complete: the flags of the others would cost imports."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
     app.callback()(_root)
     for name, summary in SUMMARIES.items():
