@@ -11,12 +11,13 @@ from typing import Any
 from minisgl.core import Limits, SamplingParams
 from minisgl.llm.client import Client, Delta, Messages, Prepared, Prompt, Submission
 from minisgl.llm.stream import Arrival
+from minisgl.llm.text_threads import in_thread, size_of
 from minisgl.message import EngineStats
 from minisgl.tokenizer import Tokenizer
 
 
 class AsyncClient:
-    """All methods belong to the event loop's thread. RuntimeError from any of them: the engine has died."""
+    """All methods belong to the event loop's thread. EngineDied from any of them when the engine has."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -32,7 +33,7 @@ class AsyncClient:
 
     async def prepare(self, prompt: Prompt, params: SamplingParams | None, *, cache_salt: str = "") -> Prepared:
         """Tokenize in a thread, and check. ValueError for what can never run (ContextLengthError when too long)."""
-        return await asyncio.to_thread(self.client.prepare, prompt, params, cache_salt)
+        return await in_thread(len(prompt), self.client.prepare, prompt, params, cache_salt)
 
     async def prepare_chat(
         self,
@@ -43,7 +44,7 @@ class AsyncClient:
         cache_salt: str = "",
     ) -> Prepared:
         """The same for a conversation, by the model's chat template. template: its variables."""
-        return await asyncio.to_thread(self.client.prepare_chat, messages, params, template, cache_salt)
+        return await in_thread(size_of(messages), self.client.prepare_chat, messages, params, template, cache_salt)
 
     async def run(self, prepared: Sequence[Prepared]) -> AsyncGenerator[list[Delta], None]:
         """Start them together; all that has come since the last time, never an empty list, until all are over.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from minisgl.core import SamplingParams
+from minisgl.llm.text_threads import in_thread
 from minisgl.server.endpoints.common import check_model, json_response, read_body, refused, state_of
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.schema.info import Text, Tokens
@@ -24,7 +25,7 @@ async def tokenize(request: Request) -> Response:
     body = await read_body(request, TokenizeRequest)
     check_model(state_of(request), body.model)
     ids = await (_text_ids(engine, body) if body.messages is None else _chat_ids(engine, body))
-    names = await asyncio.to_thread(_names, engine.tokenizer, ids) if body.return_token_strs else None
+    names = await in_thread(len(ids), _names, engine.tokenizer, ids) if body.return_token_strs else None
     return json_response(Tokens(ids, len(ids), engine.limits.max_seq_len, names))
 
 
@@ -33,8 +34,14 @@ async def detokenize(request: Request) -> Response:
     engine = state_of(request).ready_engine()
     body = await read_body(request, DetokenizeRequest)
     check_model(state_of(request), body.model)
-    text = await asyncio.to_thread(engine.tokenizer.decode, body.tokens, bool(body.skip_special_tokens))
+    text = await in_thread(len(body.tokens), _text_of, engine.tokenizer, body.tokens, bool(body.skip_special_tokens))
     return json_response(Text(text, text))
+
+
+def _text_of(tokenizer: Tokenizer, ids: list[int], skip_special_tokens: bool) -> str:
+    """By a batch of one: it lets go of the interpreter lock, which `decode` keeps for seconds if they are many."""
+    texts: list[str] = tokenizer.backend.decode_batch([ids], skip_special_tokens=skip_special_tokens)
+    return texts[0]
 
 
 async def _text_ids(engine: EngineClient, body: TokenizeRequest) -> list[int]:
@@ -42,7 +49,8 @@ async def _text_ids(engine: EngineClient, body: TokenizeRequest) -> list[int]:
     assert body.prompt is not None, "neither prompt nor messages"
     special = body.add_special_tokens is None or body.add_special_tokens
     backend = engine.tokenizer.backend
-    (encoding,) = await asyncio.to_thread(backend.encode_batch_fast, [body.prompt], add_special_tokens=special)
+    encode = partial(backend.encode_batch_fast, [body.prompt], add_special_tokens=special)
+    (encoding,) = await in_thread(len(body.prompt), encode)
     ids: list[int] = encoding.ids
     return ids
 
