@@ -2,10 +2,12 @@
 
 Whoever made the folder (mode 0700) binds, the other side connects. Each way is one socket, in order and without loss
 while both processes live. A sender that reaches the high-water mark waits: memory stays bounded in both processes.
+Opening an end is a ValueError when its path is longer than the system takes.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -88,8 +90,18 @@ def finish_sending() -> None:
 
 
 def _open_socket(kind: int, path: Path, bind: bool) -> zmq.Socket[bytes]:
+    _check_len(path)
     socket: zmq.Socket[bytes] = zmq.Context.instance().socket(kind)
     socket.set_hwm(HIGH_WATER)
     socket.immediate = True  # there is nothing to send to before there is a connection
     (socket.bind if bind else socket.connect)(f"ipc://{path}")
     return socket
+
+
+def _check_len(path: Path) -> None:
+    num_bytes = len(os.fsencode(path))
+    if num_bytes > zmq.IPC_PATH_MAX_LEN:
+        raise ValueError(
+            f"the path of the socket {path} has {num_bytes} bytes, but this system allows {zmq.IPC_PATH_MAX_LEN};"
+            " TMPDIR says in which folder sockets lie"
+        )

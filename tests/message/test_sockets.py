@@ -61,3 +61,13 @@ def test_a_receiver_that_stops_holds_a_bounded_number_of_frames(ends: Ends) -> N
     while num_received < num_sent * 1000:
         num_received += len(inbox.receive(5))
     assert num_sent >= HIGH_WATER // 2
+
+
+@pytest.mark.parametrize("bind", [True, False])
+def test_a_path_that_is_too_long_for_a_socket_is_refused_with_its_length(tmp_path: Path, bind: bool) -> None:
+    """Counted in bytes, not in characters."""
+    path = tmp_path / ("\u00e4" * 60)
+    with pytest.raises(
+        ValueError, match=rf"{path} has {len(str(path)) + 60} bytes, but this system allows \d+; TMPDIR"
+    ):
+        SocketOutbox(path, request_codec(), bind=bind)
