@@ -76,7 +76,8 @@ class RemoteEngine:
         self._failure: EngineFailed | None = None
         self._closing = self._is_over = False
         self._folder = Path(tempfile.mkdtemp(prefix="minisgl-"))  # mode 0700
-        self._outbox = SocketOutbox(self._folder / REQUESTS, self._codec, bind=True)
+        with _removed_on_failure(self._folder):
+            self._outbox = SocketOutbox(self._folder / REQUESTS, self._codec, bind=True)
         self._process = Future[subprocess.Popen[bytes]]()
         self._thread = threading.Thread(target=self._run, args=(config,), name="minisgl-remote-engine", daemon=True)
         self._thread.start()
@@ -220,6 +221,15 @@ class RemoteEngine:
             return "the engine was shut down"
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return f"the engine died: {how}"
+
+
+@contextlib.contextmanager
+def _removed_on_failure(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
 
 
 @contextlib.contextmanager

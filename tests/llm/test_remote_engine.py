@@ -190,6 +190,17 @@ def test_kill_9_gives_every_open_stream_an_error_and_refuses_what_comes(tiny: Pa
     engine.shutdown()
 
 
+def test_a_temporary_folder_too_long_for_sockets_is_a_value_error_and_stays_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    with pytest.raises(ValueError, match=rf"{long}.* bytes, but this system allows"):
+        RemoteEngine(config_of(tmp_path))
+    assert not list(long.iterdir())
+
+
 def test_a_wrong_model_is_a_value_error_in_the_engines_own_words(tmp_path: Path) -> None:
     deaths: list[str] = []
     engine = RemoteEngine(config_of(tmp_path / "nothing"), on_death=deaths.append)
