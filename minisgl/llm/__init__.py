@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from minisgl.llm.async_client import AsyncClient
 from minisgl.llm.client import Client, Delta
 from minisgl.llm.config import LLMConfig
+from minisgl.llm.router import EngineDied
 from minisgl.llm.stream import Output
 from minisgl.message import EngineInfo
 
@@ -16,7 +17,18 @@ if TYPE_CHECKING:
     from minisgl.llm.llm import LLM
     from minisgl.llm.remote_engine import RemoteEngine
 
-__all__ = ["LLM", "AsyncClient", "AsyncLLM", "Client", "Delta", "EngineInfo", "LLMConfig", "Output", "RemoteEngine"]
+__all__ = [
+    "LLM",
+    "AsyncClient",
+    "AsyncLLM",
+    "Client",
+    "Delta",
+    "EngineDied",
+    "EngineInfo",
+    "LLMConfig",
+    "Output",
+    "RemoteEngine",
+]
 
 # Imported when they are asked for: the first two need torch, the last one the packages of the extra "server".
 _LAZY = {"LLM": "minisgl.llm.llm", "AsyncLLM": "minisgl.llm.async_llm", "RemoteEngine": "minisgl.llm.remote_engine"}

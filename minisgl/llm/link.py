@@ -16,7 +16,7 @@ class Link(Protocol):
     error: BaseException | None
 
     def submit(self, requests: Sequence[UserMsg], sink: Sink) -> None:
-        """Start these requests in one go; `sink` gets their replies, in the link's thread. RuntimeError once closed."""
+        """Start these requests in one go; `sink` gets their replies, in the link's thread. EngineDied once closed."""
         ...
 
     def finish(self, uid: int, num_tokens: int) -> None:
@@ -32,5 +32,5 @@ class Link(Protocol):
         ...
 
     def ask(self, question: Question) -> Future[EngineStats]:
-        """What will hold the answer, or the RuntimeError that the engine died. RuntimeError once closed."""
+        """What will hold the answer, or EngineDied. EngineDied once closed."""
         ...

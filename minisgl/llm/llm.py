@@ -93,7 +93,7 @@ class LLM:
 
         prompts: texts or token ids, one or many. sampling_params: one for all, or one for each; never changed.
         All prompts are checked before any is computed: ValueError for one that can never run. Closing the iterator
-        aborts what still runs. RuntimeError if the engine dies. use_tqdm: show progress on stderr; None does so for
+        aborts what still runs. EngineDied if the engine does. use_tqdm: show progress on stderr; None does so for
         more than one prompt on a terminal.
         """
         given = _as_list(prompts)
@@ -148,7 +148,7 @@ class LLM:
         return self._worker.call(lambda: draw_tree(manager.prefix_cache, self._parts.tokenizer, max_nodes))
 
     def shutdown(self) -> None:
-        """Abort what is open and end the worker. May be called twice; `generate` is a RuntimeError afterwards."""
+        """Abort what is open and end the worker. May be called twice; `generate` raises EngineDied afterwards."""
         self._worker.shutdown()
 
     def _forward(self, forward_input: ForwardInput) -> BatchOutput:

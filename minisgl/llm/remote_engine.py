@@ -19,7 +19,7 @@ from pathlib import Path
 from minisgl.core import Limits
 from minisgl.llm.client import Client
 from minisgl.llm.config import LLMConfig
-from minisgl.llm.router import Router, Sink
+from minisgl.llm.router import EngineDied, Router, Sink
 from minisgl.message import (
     AbortMsg,
     EngineFailed,
@@ -50,7 +50,7 @@ class RemoteEngine:
         client = engine.connect()
 
     ready: the EngineInfo once it has loaded, a ValueError with the engine's own words if the configuration or the
-    model is wrong, else a RuntimeError. on_progress is told what is being loaded. on_death is told why, when the
+    model is wrong, else EngineDied. on_progress is told what is being loaded. on_death is told why, when the
     process has ended without being asked to, and after every open request was answered with an error. Both are called
     in the one thread that also takes the replies, calls the sinks and starts the process: the kernel kills the process
     when that thread ends.
@@ -206,11 +206,11 @@ class RemoteEngine:
     def _announce(self, reason: str) -> None:
         died = not self._closing
         if died:
-            self.error = RuntimeError(reason)
+            self.error = EngineDied(reason)
         self._router.close(reason)
         if not self.ready.done():
             by_user = self._failure is not None and self._failure.by_user
-            self.ready.set_exception(ValueError(reason) if by_user else RuntimeError(reason))
+            self.ready.set_exception(ValueError(reason) if by_user else EngineDied(reason))
         if died:
             self._on_death(reason)
 

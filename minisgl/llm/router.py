@@ -11,6 +11,10 @@ from minisgl.message import EngineStats, Reply, StatsReply, TokenReply
 Sink = Callable[[TokenReply], None]
 
 
+class EngineDied(RuntimeError):  # noqa: N818 - it is news, not a mistake
+    """The engine has died, or was shut down: what was open has no end, and what comes is refused. Its text says why."""
+
+
 class Router:
     """uid -> sink. An outbox for the loop; safe between threads. Replies that nobody waits for are dropped."""
 
@@ -21,13 +25,13 @@ class Router:
         self._closed: str | None = None
 
     def register(self, uids: Iterable[int], sink: Sink) -> None:
-        """Send replies for `uids` to `sink`, until the one with a finish reason. RuntimeError once closed."""
+        """Send replies for `uids` to `sink`, until the one with a finish reason. EngineDied once closed."""
         with self._lock:
             self._check_open()
             self._sinks.update((uid, sink) for uid in uids)
 
     def expect(self, uid: int) -> Future[EngineStats]:
-        """What will hold the answer to question `uid`. RuntimeError once closed."""
+        """What will hold the answer to question `uid`. EngineDied once closed."""
         with self._lock:
             self._check_open()
             answer = self._answers[uid] = Future[EngineStats]()
@@ -58,11 +62,11 @@ class Router:
             self._answers.clear()
         self.send([TokenReply(uid, finish_reason="error", error=reason) for uid in open_uids])
         for answer in answers:
-            answer.set_exception(RuntimeError(reason))
+            answer.set_exception(EngineDied(reason))
 
     def _check_open(self) -> None:
         if self._closed is not None:
-            raise RuntimeError(self._closed)
+            raise EngineDied(self._closed)
 
     def _find(self, reply: TokenReply) -> Sink | None:
         if reply.finish_reason is None:

@@ -12,7 +12,7 @@ from minisgl.tokenizer import Tokenizer
 
 
 class EngineClient(Protocol):
-    """All methods belong to the event loop's thread. RuntimeError from any of them: the engine has died."""
+    """All methods belong to the event loop's thread. llm.EngineDied from any of them when the engine has."""
 
     @property
     def tokenizer(self) -> Tokenizer: ...

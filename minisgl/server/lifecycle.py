@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.applications import Starlette
 
+from minisgl.llm import EngineDied
 from minisgl.server.http import HttpServer
 from minisgl.server.listener import address_of
 from minisgl.server.reporter import Reporter
@@ -38,7 +39,7 @@ class EngineHandle(Protocol):
     """An engine process, from its start on. Both ends of it may be called twice, and from any thread."""
 
     async def ready(self) -> tuple[EngineClient, EngineInfo]:
-        """When it has loaded. ValueError for what cannot work; RuntimeError when it broke."""
+        """When it has loaded. ValueError for what cannot work; EngineDied when it broke."""
         ...
 
     def shutdown(self) -> None:
@@ -97,7 +98,7 @@ class Lifecycle:
         started = time.perf_counter()
         try:
             engine, info = await self._engine.ready()
-        except RuntimeError as error:
+        except EngineDied as error:
             self._end_with_engine(str(error))
             return
         self._change(engine=engine, info=info)

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from minisgl.llm import EngineDied
 from minisgl.message import EngineStats
 from minisgl.server.errors import ApiError
 from minisgl.server.exposition import expose
@@ -41,7 +42,7 @@ async def _engine_stats(state: ServerState) -> EngineStats | None:
     try:
         async with asyncio.timeout(ENGINE_TIMEOUT_S):
             return await state.engine.stats()
-    except (TimeoutError, RuntimeError):
+    except (TimeoutError, EngineDied):
         return None
 
 

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from starlette.types import Receive, Scope, Send
 
+from minisgl.llm import EngineDied
 from minisgl.llm.client import Delta, Prepared
 from minisgl.llm.stream import Output
 from minisgl.server.errors import ApiError
@@ -77,13 +78,24 @@ class Generation:
         try:
             async with self._cutoff:
                 await self._serve(wire)
-        except TimeoutError:
-            if self._cutoff.cause != "disconnect":
-                await wire.fail(_cut_error(self._cutoff.cause))
-        except ApiError as error:
-            await wire.fail(error)
+        except Exception as error:
+            if (told := self._told(error)) is not None:
+                await wire.fail(told)
         finally:
             watcher.cancel()
+
+    def _told(self, error: Exception) -> ApiError | None:
+        """What the client hears of it; None when it has left."""
+        cause = self._cutoff.cause
+        if isinstance(error, TimeoutError) and cause is not None:
+            return None if cause == "disconnect" else _cut_error(cause)
+        if isinstance(error, ApiError):
+            return error
+        if isinstance(error, EngineDied):
+            logger.error("request %s: %s", self._job.request_id, error)
+            return ApiError(503, "the engine has died", code="engine_dead")
+        logger.error("request %s broke", self._job.request_id, exc_info=error)
+        return ApiError(500, "the server could not go on with this request; its log says more")
 
     async def _watch(self, receive: Receive) -> None:
         await wait_for_disconnect(receive)
@@ -109,15 +121,11 @@ class Generation:
             self._observer.finished(ending, [self._outputs[index] for index in sorted(self._outputs)])
 
     async def _run(self, prepared: list[Prepared], answer: Answer, wire: Wire) -> None:
-        try:
-            async with aclosing(self._engine.run(prepared)) as steps:
-                async for deltas in steps:
-                    self._take(deltas)
-                    if self._job.stream:
-                        await wire.write(answer.events(deltas))
-        except RuntimeError as error:
-            logger.error("request %s: %r", self._job.request_id, error)
-            raise ApiError(500, "the engine died while it worked on this request", code="engine_dead") from error
+        async with aclosing(self._engine.run(prepared)) as steps:
+            async for deltas in steps:
+                self._take(deltas)
+                if self._job.stream:
+                    await wire.write(answer.events(deltas))
         outputs = [self._outputs[index] for index in range(len(prepared))]
         await (wire.end(answer.end(outputs)) if self._job.stream else wire.whole(answer.whole(outputs)))
 
@@ -138,7 +146,7 @@ class Generation:
         return ApiError(500, "the engine could not go on with this request; the server's log says more")
 
 
-def _cut_error(cause: Cause | None) -> ApiError:
+def _cut_error(cause: Cause) -> ApiError:
     if cause == "abort":
         return ApiError(400, "the request was aborted by /abort_request", code="request_aborted")
     return ApiError(503, "the request took longer than the server allows", code="request_timeout", headers=DO_NOT_RETRY)

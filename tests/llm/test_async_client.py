@@ -13,7 +13,7 @@ from support.tiny_model import EOS, make_tokenizer
 
 from minisgl.core import ContextLengthError, SamplingParams
 from minisgl.core.batch import Int32Array
-from minisgl.llm import AsyncClient, Delta, Output
+from minisgl.llm import AsyncClient, Delta, EngineDied, Output
 from minisgl.message import EngineStats, UserMsg
 from minisgl.tokenizer import Tokenizer
 
@@ -152,19 +152,19 @@ def test_a_failed_request_says_why_and_the_next_one_runs() -> None:
     asyncio.run(main())
 
 
-def test_a_dead_engine_is_a_runtime_error_for_readers_and_for_whoever_comes_later() -> None:
+def test_a_dead_engine_is_told_to_readers_and_to_whoever_comes_later() -> None:
     async def main() -> None:
         link = ScriptedLink()
         client = make_engine_client(link=link)
         deltas = client.run([await client.prepare("hi", SamplingParams(max_tokens=10**6))])
         await anext(deltas)
         link.die("the engine died: killed by signal 9")
-        with pytest.raises(RuntimeError, match="signal 9"):
+        with pytest.raises(EngineDied, match="signal 9"):
             _ = [delta async for delta in deltas]
-        with pytest.raises(RuntimeError, match="signal 9"):
+        with pytest.raises(EngineDied, match="signal 9"):
             await read(client, ["x"], SamplingParams())
         for question in (client.stats, client.flush_cache):
-            with pytest.raises(RuntimeError, match="signal 9"):
+            with pytest.raises(EngineDied, match="signal 9"):
                 await question()
 
     asyncio.run(main())

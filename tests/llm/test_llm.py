@@ -15,6 +15,7 @@ import torch
 from minisgl import LLM, SamplingParams
 from minisgl.core import BatchOutput, ForwardInput
 from minisgl.env import ENV
+from minisgl.llm import EngineDied
 
 PROMPT = "Hello, tiny model"
 SHORT = SamplingParams(max_tokens=8, ignore_eos=True)
@@ -185,9 +186,9 @@ def test_when_the_engine_dies_readers_are_told(tiny: Path) -> None:
         raise RuntimeError("the device is gone")
 
     llm._forward = fail  # type: ignore[method-assign]
-    with pytest.raises(RuntimeError, match="the device is gone"):
+    with pytest.raises(EngineDied, match="the device is gone"):
         llm.generate(PROMPT, SHORT)
-    with pytest.raises(RuntimeError, match="the device is gone"):
+    with pytest.raises(EngineDied, match="the device is gone"):
         llm.generate(PROMPT, SHORT)
     llm.shutdown()
 
@@ -276,7 +277,7 @@ def test_after_shutdown_generate_says_so(tiny: Path) -> None:
     llm = LLM(str(tiny), num_page_override=64)
     llm.shutdown()
     llm.shutdown()
-    with pytest.raises(RuntimeError, match="shut down"):
+    with pytest.raises(EngineDied, match="shut down"):
         llm.generate(PROMPT, SHORT)
 
 

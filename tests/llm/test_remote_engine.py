@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from minisgl import LLM, SamplingParams
-from minisgl.llm import AsyncClient, Delta, LLMConfig, Output, RemoteEngine
+from minisgl.llm import AsyncClient, Delta, EngineDied, LLMConfig, Output, RemoteEngine
 
 SHORT = SamplingParams(max_tokens=8, ignore_eos=True, logprobs=1)
 LONG = SamplingParams(max_tokens=400, ignore_eos=True)
@@ -182,9 +182,9 @@ def test_kill_9_gives_every_open_stream_an_error_and_refuses_what_comes(tiny: Pa
     wait_for(lambda: bool(deaths))
     assert deaths[0][0] == "the engine died: killed by SIGKILL"
     assert stages == ["model files", "config and tokenizer", "weights and KV pool"]
-    with pytest.raises(RuntimeError, match="SIGKILL"):
+    with pytest.raises(EngineDied, match="SIGKILL"):
         asyncio.run(read(client, ["x"], SHORT))
-    with pytest.raises(RuntimeError, match="SIGKILL"):
+    with pytest.raises(EngineDied, match="SIGKILL"):
         asyncio.run(client.stats())
     assert not engine._folder.exists()
     engine.shutdown()
@@ -217,7 +217,7 @@ def test_shutdown_while_loading_leaves_no_process(tiny: Path) -> None:
     pid = engine.pid
     engine.shutdown()
     assert not is_alive(pid)
-    with pytest.raises(RuntimeError, match="the engine was shut down"):
+    with pytest.raises(EngineDied, match="the engine was shut down"):
         engine.ready.result()
 
 
@@ -235,7 +235,7 @@ def test_shutdown_aborts_what_runs_and_the_process_ends_by_itself(tiny: Path) ->
     assert asyncio.run(main()) == ["abort"] * 5
     engine.shutdown()
     assert engine._process.result().returncode == 0
-    with pytest.raises(RuntimeError, match="the engine was shut down"):
+    with pytest.raises(EngineDied, match="the engine was shut down"):
         asyncio.run(read(client, ["x"], SHORT))
 
 

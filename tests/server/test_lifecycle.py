@@ -12,6 +12,8 @@ import pytest
 from support.lifecycle_server import Server, lifecycle_server
 from support.streams import FOR_EVER, Stream, status_of_health, wait_until
 
+from minisgl.llm import EngineDied
+
 
 @contextmanager
 def loading(tmp_path: Path, load_s: float, failure: Exception | None = None) -> Iterator[Server]:
@@ -90,7 +92,7 @@ def test_what_cannot_be_loaded_ends_the_server_with_its_reason(tmp_path: Path) -
 
 
 def test_an_engine_that_breaks_while_loading_is_told_and_the_process_fails(tmp_path: Path) -> None:
-    with loading(tmp_path, 0.5, RuntimeError("the engine died: killed by SIGKILL")) as server:
+    with loading(tmp_path, 0.5, EngineDied("the engine died: killed by SIGKILL")) as server:
         wait_until(lambda: status_of_health(server) == (503, {"status": "dead"}))
         assert server.exit_code() == 1
     log = server.log.read_text()

@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.server_app import ask, make_app, make_state
 
+from minisgl.llm import EngineDied
 from minisgl.message import EngineStats
 from minisgl.server import operations
 from minisgl.server.config import ServerConfig
@@ -129,7 +130,7 @@ async def _never() -> EngineStats:
 
 
 async def _dead() -> EngineStats:
-    raise RuntimeError("the engine died")
+    raise EngineDied("the engine died")
 
 
 @pytest.mark.parametrize("stats", [_never, _dead])

@@ -15,6 +15,7 @@ from support.scripted_link import Item
 from minisgl.message import TokenReply, UserMsg
 from minisgl.server.config import ServerConfig
 from minisgl.server.gate import Gate
+from minisgl.server.stream.chat import ChatAnswer
 
 BODIES = {CHAT: {"messages": HI}, COMPLETIONS: {"prompt": "Hi"}, GENERATE: {"text": "Hi"}}
 LONG = {"max_tokens": 500, "sampling_params": {"max_new_tokens": 500}}
@@ -159,6 +160,25 @@ def test_an_error_in_the_engine_is_told_without_our_insides(path: str, stream: b
     api.check_at_rest()
 
 
+@pytest.mark.parametrize("error", [KeyError("insides"), RuntimeError("insides"), TimeoutError("insides")])
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_mistake_of_ours_is_told_in_the_stream_and_logged(
+    stream: bool, error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise error
+
+    monkeypatch.setattr(ChatAnswer, "end" if stream else "whole", fail)
+    api = Api(says("Hello"))
+    response = api.post(CHAT, messages=HI, stream=stream)
+    told = last_event(response.content)["error"] if stream else api.check_error(500, response)
+    assert (told["type"], told["code"]) == ("server_error", None)
+    assert "insides" not in response.text
+    assert caplog.records[-1].exc_info is not None
+    assert caplog.records[-1].exc_info[1] is error
+    api.check_at_rest()
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_one_broken_choice_ends_the_request_and_no_neighbour(stream: bool) -> None:
     def script(request: UserMsg) -> Iterable[Item]:
@@ -187,6 +207,8 @@ def test_every_open_request_hears_when_the_engine_dies(stream: bool) -> None:
         await asyncio.sleep(0.05)
         api.link.die("killed in /home/somebody")
         for call in calls:
+            if not stream:
+                assert (await call.sent.get())["status"] == 503
             raw = await call.rest()
             assert (last_event(raw) if stream else json.loads(raw))["error"]["code"] == "engine_dead"
             assert b"somebody" not in raw
@@ -199,7 +221,8 @@ def test_who_comes_after_the_engine_died_gets_an_error() -> None:
     api = Api()
     api.link.die()
     for path, body in BODIES.items():
-        assert api.error(500, path, **body)["code"] == "engine_dead"
+        for stream in (False, True):
+            assert api.error(503, path, **body, stream=stream)["code"] == "engine_dead"
     assert api.get("/health_generate").status_code == 503
     assert api.get("/get_server_info").status_code == 503
     assert api.post("/flush_cache").status_code == 503

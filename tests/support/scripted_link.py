@@ -24,7 +24,7 @@ from support.tiny_model import EOS, VOCAB, make_tokenizer
 from minisgl.core import Limits, TokenLogprobs
 from minisgl.llm import AsyncClient
 from minisgl.llm.client import Client
-from minisgl.llm.router import Router, Sink
+from minisgl.llm.router import EngineDied, Router, Sink
 from minisgl.message import EngineStats, FinishReason, FlushMsg, Question, StatsReply, TokenReply, UserMsg
 from minisgl.tokenizer import Tokenizer
 
@@ -106,8 +106,8 @@ class ScriptedLink:
         return answer
 
     def die(self, reason: str = "the engine died") -> None:
-        """Every open request gets an error, and whoever comes later a RuntimeError."""
-        self.error = RuntimeError(reason)
+        """Every open request gets an error, and whoever comes later EngineDied."""
+        self.error = EngineDied(reason)
         with self._changed:
             self._open.clear()
         self._router.close(reason)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from minisgl.core import ContextLengthError, FieldError, SamplingParams
+from minisgl.llm import EngineDied
 from minisgl.llm.client import Prepared, Prompt
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.errors import ApiError
@@ -20,6 +22,7 @@ from minisgl.server.state import ServerState
 from minisgl.server.stream.answer import Heading
 from minisgl.server.stream.events import encode
 
+ANSWER_TIMEOUT_S = 10.0  # questions are answered between two steps, which may take seconds on a CPU
 T = TypeVar("T", bound=Body)
 
 
@@ -40,13 +43,16 @@ def json_response(data: Any, status: int = 200) -> Response:
     return Response(encode(data), status, media_type="application/json")
 
 
-@contextmanager
-def engine_alive() -> Iterator[None]:
-    """What is asked of the engine in the block gets an answer, or it is a 503."""
+@asynccontextmanager
+async def engine_answers(seconds: float) -> AsyncIterator[None]:
+    """What is asked of the engine in the block gets an answer in that time, or it is a 503."""
     try:
-        yield
-    except RuntimeError:
+        async with asyncio.timeout(seconds):
+            yield
+    except EngineDied:
         raise ApiError(503, "the engine has died", code="engine_dead") from None
+    except TimeoutError:
+        raise ApiError(503, f"no answer from the engine within {seconds:g} s", code="engine_slow") from None
 
 
 async def read_body(request: Request, body_type: type[T]) -> T:

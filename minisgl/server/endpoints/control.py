@@ -5,14 +5,17 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from minisgl.server.endpoints.common import engine_alive, json_response, read_body, state_of
+from minisgl.server.endpoints.common import ANSWER_TIMEOUT_S, engine_answers, json_response, read_body, state_of
 from minisgl.server.schema.control import AbortRequest
 from minisgl.server.schema.info import Aborted, Flushed
 
 
 async def flush_cache(request: Request) -> Response:
-    """Nothing that is cached now is used for a later request; those that run keep what they have."""
-    with engine_alive():
+    """Nothing that is cached now is used for a later request; those that run keep what they have.
+
+    503 when the engine does not answer within 10 seconds; it may do it later.
+    """
+    async with engine_answers(ANSWER_TIMEOUT_S):
         await state_of(request).ready_engine().flush_cache()
     return json_response(Flushed())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing
 from dataclasses import asdict
 
@@ -11,7 +10,7 @@ from starlette.responses import Response
 
 import minisgl
 from minisgl.core import SamplingParams
-from minisgl.server.endpoints.common import engine_alive, json_response, state_of
+from minisgl.server.endpoints.common import ANSWER_TIMEOUT_S, engine_answers, json_response, state_of
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.info import Alive, ModelInfo, ServerInfo, Version
@@ -22,7 +21,7 @@ GENERATE_TIMEOUT_S = 20.0
 async def get_server_info(request: Request) -> Response:
     """What runs here, with counters and sizes of scheduler and cache as of now."""
     state = state_of(request)
-    with engine_alive():
+    async with engine_answers(ANSWER_TIMEOUT_S):
         stats = await state.ready_engine().stats()
     info = ServerInfo(
         version=minisgl.__version__,
@@ -51,12 +50,8 @@ async def version(request: Request) -> Response:
 async def health_generate(request: Request) -> Response:
     """200 when the engine generates a token within 20 seconds, else 503. It waits behind what runs, not at the gate."""
     engine = state_of(request).ready_engine()
-    try:
-        async with asyncio.timeout(GENERATE_TIMEOUT_S):
-            with engine_alive():
-                reason = await _generate_one(engine)
-    except TimeoutError:
-        raise ApiError(503, f"no token within {GENERATE_TIMEOUT_S:g} s", code="engine_slow") from None
+    async with engine_answers(GENERATE_TIMEOUT_S):
+        reason = await _generate_one(engine)
     if reason not in ("stop", "length"):
         raise ApiError(503, "the engine generates nothing", code="engine_failing")
     return json_response(Alive())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Iterable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from support.tiny_model import BOS, TEMPLATE
 
 import minisgl
 from minisgl.message import UserMsg
+from minisgl.server.endpoints import control, info
 
 
 @pytest.fixture
@@ -82,6 +84,18 @@ def test_information_has_what_tools_look_for(api: Api) -> None:
 def test_flush_cache_reaches_the_engine(api: Api) -> None:
     assert api.post("/flush_cache").json() == {"success": True}
     assert api.link.num_flushes == 1
+
+
+@pytest.mark.parametrize("path", ["/get_server_info", "/flush_cache"])
+def test_a_question_is_not_kept_waiting_by_an_engine_that_does_not_answer(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api = Api()
+    monkeypatch.setattr(api.link, "ask", lambda question: Future())
+    monkeypatch.setattr(control, "ANSWER_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(info, "ANSWER_TIMEOUT_S", 0.01)
+    response = api.get(path) if path == "/get_server_info" else api.post(path)
+    assert api.check_error(503, response)["code"] == "engine_slow"
 
 
 def test_health_generate_asks_for_one_token_past_the_gate() -> None:
