@@ -14,7 +14,11 @@ import typer
 import yaml
 
 from minisgl.cli.app import build_app
+from minisgl.server.config import ServerConfig
+from minisgl.server.engine_process import SHUTDOWN_S
 from minisgl.server.exposition import FAMILIES
+from minisgl.server.http import CUT_S
+from minisgl.server.lifecycle import GRACE_S
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"
@@ -86,12 +90,16 @@ def test_kubernetes_probes_health_on_the_port_that_the_image_serves():
     assert f'"--port", "{port["containerPort"]}"' in (DEPLOY / "Dockerfile").read_text()
 
 
-def given_flags() -> dict[str, list[str]]:
-    """The options that each file gives `minisgl serve`."""
+def read_unit() -> configparser.SectionProxy:
     unit = configparser.ConfigParser(strict=False, interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(DEPLOY / "minisgl.service")
-    words = shlex.split(unit["Service"]["ExecStart"])
+    return unit["Service"]
+
+
+def given_flags() -> dict[str, list[str]]:
+    """The options that each file gives `minisgl serve`."""
+    words = shlex.split(read_unit()["ExecStart"])
     deployment, _ = read_yaml("kubernetes.yaml")
     docker = re.findall(r'(?:ENTRYPOINT|CMD) \["(?:minisgl|--).*', (DEPLOY / "Dockerfile").read_text())
     return {
@@ -109,3 +117,34 @@ def test_the_options_given_to_the_server_exist(file):
     given = {word for word in given_flags()[file] if word.startswith("--")}
     assert given
     assert given <= known
+
+
+def test_models_of_the_hub_go_where_the_file_system_can_be_written():
+    """In compose and Kubernetes that is a volume at the image's folder, which neither of them calls otherwise."""
+    compose, (deployment, _) = read_yaml("compose.yaml")[0]["services"]["minisgl"], read_yaml("kubernetes.yaml")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    images = re.findall(r"^ENV .*", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    assert len(images) == 2
+    for line in images:
+        assert {"MINISGL_CACHE_DIR=/cache", "HF_HOME=/cache/huggingface"} <= set(line.split())
+    assert "models:/cache" in compose["volumes"]
+    assert "/cache" in [mount["mountPath"] for mount in container["volumeMounts"]]
+    given = {*compose["environment"], *(entry["name"] for entry in container["env"])}
+    assert given.isdisjoint({"MINISGL_CACHE_DIR", "HF_HOME"})
+    unit = read_unit()
+    folder = f"/var/cache/{unit['CacheDirectory']}"
+    assert unit["Environment"].split() == [f"MINISGL_CACHE_DIR={folder}", f"HF_HOME={folder}/huggingface"]
+
+
+def test_nobody_kills_a_server_that_is_still_ending_in_good_order():
+    """The worst case, in seconds: requests do not end, nor does the engine, nor whoever reads the error."""
+    longest = ServerConfig().drain_timeout + SHUTDOWN_S + GRACE_S + CUT_S
+    pod = read_yaml("kubernetes.yaml")[0]["spec"]["template"]["spec"]
+    pause = float(pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"][1])
+    compose = read_yaml("compose.yaml")[0]["services"]["minisgl"]
+    waits = {
+        "compose": float(compose["stop_grace_period"].removesuffix("s")),
+        "systemd": float(read_unit()["TimeoutStopSec"]),
+        "kubernetes": pod["terminationGracePeriodSeconds"] - pause,
+    }
+    assert min(waits.values()) >= longest + 5, waits
