@@ -45,8 +45,12 @@ class EngineProcess:
         """Load, say so, serve until told to end. The exit code: 0, or 1 after saying what went wrong."""
         try:
             parts, info = self._load()
+        except (ValueError, OSError) as error:
+            logger.debug("traceback of what the parent is told", exc_info=True)
+            return self._fail(error, by_user=True)
         except Exception as error:
-            return self._fail(error, by_user=isinstance(error, ValueError | TypeError | OSError))
+            logger.exception("the engine could not be loaded")
+            return self._fail(error)
         self.outbox.send([EngineReady(info)])
         try:
             Loop(parts.scheduler, parts.engine.forward, self.inbox, self.outbox, parts.overlap).run()
