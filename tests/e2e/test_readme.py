@@ -64,9 +64,3 @@ def test_the_command_line_prints_what_is_shown() -> None:
         "The capital of France is",
     )
     assert out == shown
-
-
-def test_every_link_to_a_file_leads_somewhere() -> None:
-    for document in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
-            assert (document.parent / target).exists(), f"{document.name} links to {target}"
