@@ -13,6 +13,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from minisgl.server.errors import ApiError
+from minisgl.server.gate import RETRY_AFTER_S
 from minisgl.server.records import RequestBook, RequestRecord
 from minisgl.server.responses import error_response
 from minisgl.utils.logging import get_logger
@@ -22,6 +23,7 @@ OPEN_PATHS = frozenset({"/health", "/metrics"})  # for probes and Prometheus, wh
 REQUEST_ID, CLIENT_REQUEST_ID = b"x-request-id", b"x-client-request-id"
 MAX_CLIENT_ID_LEN = 128
 BODY_TIMEOUT_S = 60.0
+MAX_BODIES = 64
 _NOT_IN_AN_ID = re.compile(rb"[^\x21-\x7e]")
 
 
@@ -112,12 +114,14 @@ class ApiKey:
 class BodyLimit:
     """413 for a body of more than max_bytes: at once if its length is announced, else when it has come that far.
 
-    400 for one that has not come whole after BODY_TIMEOUT_S: a client that sends nothing holds nothing for ever.
+    400 for one that has not come whole after BODY_TIMEOUT_S: a client that sends nothing holds nothing for ever. 429
+    when the bodies of all open requests together are larger than MAX_BODIES of the largest: memory has an end.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._all_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         length = header(scope, b"content-length")
@@ -132,13 +136,20 @@ class BodyLimit:
             if is_whole:  # what comes then is the client's leaving, for which routes wait as long as they run
                 return await receive()
             message = await _receive_until(deadline, receive)
-            num_bytes += len(message.get("body", b""))
+            num_new = len(message.get("body", b""))
+            num_bytes += num_new
+            self._all_bytes += num_new
             if num_bytes > self._max_bytes:
                 raise self._too_large()
+            if self._all_bytes > self._max_bytes * MAX_BODIES:
+                raise self._too_many()
             is_whole = not message.get("more_body", False)
             return message
 
-        await self._app(scope, receive_counted, send)
+        try:
+            await self._app(scope, receive_counted, send)
+        finally:
+            self._all_bytes -= num_bytes
 
     def _too_large(self) -> ApiError:
         """The connection is closed, so that nothing waits for the rest of the body."""
@@ -147,6 +158,14 @@ class BodyLimit:
             f"the body is larger than this server's limit of {self._max_bytes} bytes",
             code="request_too_large",
             headers={"Connection": "close"},
+        )
+
+    def _too_many(self) -> ApiError:
+        return ApiError(
+            429,
+            f"the bodies of open requests are over {self._max_bytes * MAX_BODIES} bytes together; try again later",
+            code="rate_limit_exceeded",
+            headers={"Retry-After": str(RETRY_AFTER_S), "Connection": "close"},
         )
 
 

@@ -179,6 +179,35 @@ def test_a_larger_body_is_413_announced_or_in_chunks() -> None:
         assert response.headers["connection"] == "close"
 
 
+def test_the_bodies_of_all_open_requests_have_a_limit_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(middleware, "MAX_BODIES", 2)
+    num_inside, go_on = 0, asyncio.Event()
+
+    async def hold(request: Request) -> Response:
+        nonlocal num_inside
+        await request.body()
+        num_inside += 1
+        await go_on.wait()
+        return PlainTextResponse("done")
+
+    async def main() -> None:
+        app = make_app(make_state(ServerConfig(max_body_bytes=100)), [Route("/hold", hold, methods=["POST"])])
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://server") as client:
+            held = [asyncio.ensure_future(client.post("/hold", content=b"x" * 100)) for _ in range(2)]
+            while num_inside < 2:
+                await asyncio.sleep(0)
+            refused = await client.post("/hold", content=b"x")
+            assert refused.status_code == 429
+            assert error_of(refused)["code"] == "rate_limit_exceeded"
+            assert refused.headers["retry-after"] == "1"
+            assert refused.headers["connection"] == "close"
+            go_on.set()
+            assert [response.status_code for response in await asyncio.gather(*held)] == [200, 200]
+            assert (await client.post("/hold", content=b"x" * 100)).text == "done"
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
 def test_a_body_that_does_not_come_is_waited_for_no_longer_than_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(middleware, "BODY_TIMEOUT_S", 0.05)
 
