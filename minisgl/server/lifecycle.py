@@ -120,8 +120,8 @@ class Lifecycle:
         gate.drain()
         self._reporter.draining(gate.num_open, timeout)
         in_time = await self._http.stop(timeout)
+        await asyncio.to_thread(self._engine.shutdown)
         if not in_time:
-            await asyncio.to_thread(self._engine.shutdown)
             await self._http.stop(GRACE_S)
         self._reporter.drained(in_time)
 

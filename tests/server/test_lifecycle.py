@@ -55,6 +55,7 @@ def test_a_signal_stops_accepting_lets_open_streams_end_and_exits_with_0(number:
     log = server.log.read_text()
     assert "shutting down: no new requests, 3 open sequences" in log
     assert "every request was answered" in log
+    assert "the engine is asked to end" in log, "it was killed, while it may have been writing something"
     assert "Traceback" not in log
 
 

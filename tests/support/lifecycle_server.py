@@ -102,6 +102,7 @@ class ScriptedEngine:
         return make_engine_client(link=self._link), INFO
 
     def shutdown(self) -> None:
+        print("the engine is asked to end")
         self._link.die("the engine was shut down")
 
     def kill(self) -> None:
