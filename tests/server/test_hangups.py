@@ -181,7 +181,9 @@ def wait_until_at_rest(server: LiveServer) -> None:
 
 
 def memory_of(server: LiveServer) -> dict[int, int]:
-    """Resident bytes of the server's process and of its children."""
+    """Resident bytes of the server's process and of its engine."""
     pid = server.process.pid
-    pids = [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+    lists = Path(f"/proc/{pid}/task").glob("*/children")  # each thread has its own
+    pids = [pid, *(int(child) for path in lists for child in path.read_text().split())]
+    assert len(pids) == 2, pids
     return {pid: int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 for pid in pids}
