@@ -20,6 +20,7 @@ from minisgl.core import Limits
 from minisgl.llm.client import Client
 from minisgl.llm.config import LLMConfig
 from minisgl.llm.router import EngineDied, Router, Sink
+from minisgl.llm.sender import Sender
 from minisgl.message import (
     AbortMsg,
     EngineFailed,
@@ -30,8 +31,8 @@ from minisgl.message import (
     LoadProgress,
     Question,
     Reply,
-    RequestMsg,
     ShutdownMsg,
+    TokenReply,
     UserMsg,
 )
 from minisgl.message.sockets import NEWS, REQUESTS, SocketInbox, SocketOutbox
@@ -70,14 +71,13 @@ class RemoteEngine:
         self._router = Router()
         self._client: Client | None = None
         self._connecting = threading.Lock()
-        self._codec = request_codec()
-        self._posting = threading.RLock()  # a collection under it may close a forgotten stream, which comes back here
-        self._backlog: deque[bytes] = deque()
+        self._taken_back: deque[int] = deque()  # requests that were aborted before they were sent
         self._failure: EngineFailed | None = None
-        self._closing = self._is_over = False
+        self._closing = False
         self._folder = Path(tempfile.mkdtemp(prefix="minisgl-"))  # mode 0700
         with _removed_on_failure(self._folder):
-            self._outbox = SocketOutbox(self._folder / REQUESTS, self._codec, bind=True)
+            codec = request_codec()
+            self._sender = Sender(SocketOutbox(self._folder / REQUESTS, codec, bind=True), codec)
         self._process = Future[subprocess.Popen[bytes]]()
         self._thread = threading.Thread(target=self._run, args=(config,), name="minisgl-remote-engine", daemon=True)
         self._thread.start()
@@ -101,24 +101,26 @@ class RemoteEngine:
             return self._client
 
     def submit(self, requests: Sequence[UserMsg], sink: Sink) -> None:
-        with self._posting:
-            frame = self._codec.encode(requests)
+        frame = self._sender.encode(requests)  # what cannot be encoded must not be registered
         self._router.register([request.uid for request in requests], sink)
-        self._post(frame)
+        self._sender.send(requests, frame)
 
     def finish(self, uid: int, num_tokens: int) -> None:
         self.forget(uid)
-        self._send(FinishMsg(uid, num_tokens))
+        self._sender.send([FinishMsg(uid, num_tokens)])
 
     def abort(self, uid: int) -> None:
-        self._send(AbortMsg(uid))
+        if self._sender.take_back(uid):
+            self._taken_back.append(uid)
+        else:
+            self._sender.send([AbortMsg(uid)])
 
     def forget(self, uid: int) -> None:
         self._router.forget(uid)
 
     def ask(self, question: Question) -> Future[EngineStats]:
         answer = self._router.expect(question.uid)
-        self._send(question)
+        self._sender.send([question])
         return answer
 
     def shutdown(self, timeout: float = 10.0) -> None:
@@ -128,31 +130,11 @@ class RemoteEngine:
         """
         self._closing = True
         if self.ready.done():
-            self._send(ShutdownMsg())
+            self._sender.send([ShutdownMsg()])
             self._thread.join(timeout)
         if self._thread.is_alive():
             self._process.result().kill()
             self._thread.join()
-
-    # ---- what is sent, in any thread
-
-    def _send(self, message: RequestMsg) -> None:
-        with self._posting:
-            frame = self._codec.encode([message])
-        self._post(frame)
-
-    def _post(self, frame: bytes) -> None:
-        """Never waits: what the engine is too slow for stays here, and goes out in order. Dropped once it has ended."""
-        with self._posting:
-            self._backlog.append(frame)
-            self._flush()
-
-    def _flush(self) -> None:
-        while self._backlog and not self._is_over:
-            frame = self._backlog.popleft()
-            if not self._outbox.offer(frame):
-                self._backlog.appendleft(frame)
-                return
 
     # ---- what comes, in the one thread
 
@@ -179,9 +161,8 @@ class RemoteEngine:
             is_alive = process.poll() is None
             news = inbox.receive(POLL_S)
             self._take(news)
-            if self._backlog:
-                with self._posting:
-                    self._flush()
+            self._answer_taken_back()
+            self._sender.flush()
 
     def _take(self, news: list[News]) -> None:
         replies: list[Reply] = []
@@ -196,10 +177,12 @@ class RemoteEngine:
                 replies.append(item)
         self._router.send(replies)
 
+    def _answer_taken_back(self) -> None:
+        uids = [self._taken_back.popleft() for _ in range(len(self._taken_back))]
+        self._router.send([TokenReply(uid, finish_reason="abort") for uid in uids])
+
     def _end(self, code: int) -> None:
-        with self._posting:
-            self._is_over = True
-            self._outbox.close()
+        self._sender.close()
         shutil.rmtree(self._folder, ignore_errors=True)
         self._announce(self._reason(code))
 

@@ -68,6 +68,10 @@ class SocketOutbox(Generic[T]):
         """Until this end, which connects, is connected."""
         self._socket.poll(flags=zmq.POLLOUT)
 
+    def has_room(self) -> bool:
+        """Whether a frame could be sent now without waiting."""
+        return bool(self._socket.poll(0, zmq.POLLOUT))
+
     def offer(self, frame: bytes) -> bool:
         """Send encoded messages, unless that would mean waiting; whether they were sent."""
         try:

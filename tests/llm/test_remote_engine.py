@@ -149,6 +149,36 @@ def test_readers_that_leave_at_any_moment_leave_nothing_behind(engine: RemoteEng
     assert not engine._router._sinks
 
 
+@contextlib.contextmanager
+def held_up(engine: RemoteEngine) -> Iterator[None]:
+    """As by a very long step."""
+    os.kill(engine.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(engine.pid, signal.SIGCONT)
+
+
+def test_readers_that_come_and_leave_during_a_long_step_fill_no_memory(
+    engine: RemoteEngine, client: AsyncClient
+) -> None:
+    async def main() -> None:
+        prepared = [await client.prepare("hello", LONG)]
+        with held_up(engine):
+            for _ in range(3000):
+                client.start(prepared).close()
+            assert engine._sender.num_kept <= 2
+            late = client.start(prepared)
+            late.abort()
+            assert [delta["finish_reason"] for deltas in [await anext(late)] for delta in deltas] == ["abort"]
+        stats = await client.stats()
+        while stats.num_running + stats.num_waiting:
+            stats = await client.stats()
+
+    asyncio.run(main())
+    assert not engine._router._sinks
+
+
 def test_signals_for_the_parent_do_not_end_it(engine: RemoteEngine, client: AsyncClient) -> None:
     """Ctrl-C in a terminal, or a supervisor that signals the whole group."""
     for number in (signal.SIGINT, signal.SIGTERM):
