@@ -22,6 +22,7 @@ logger = get_logger(__name__)
 OPEN_PATHS = frozenset({"/health", "/metrics"})  # for probes and Prometheus, which have no key
 REQUEST_ID, CLIENT_REQUEST_ID = b"x-request-id", b"x-client-request-id"
 MAX_CLIENT_ID_LEN = 128
+MAX_PATH_LEN = 256  # in the log; ours are shorter
 BODY_TIMEOUT_S = 60.0
 MAX_BODIES = 64
 _NOT_IN_AN_ID = re.compile(rb"[^\x21-\x7e]")
@@ -42,7 +43,7 @@ class Recorder:
         request_id = f"req-{secrets.token_hex(12)}"
         scope.setdefault("state", {})["request_id"] = request_id
         trace_parent = (header(scope, b"traceparent") or b"").decode("latin-1") or None
-        record = RequestRecord(request_id, scope["method"], scope["path"], trace_parent)
+        record = RequestRecord(request_id, scope["method"], scope["path"][:MAX_PATH_LEN], trace_parent)
         own_headers = _id_headers(request_id, header(scope, REQUEST_ID))
 
         async def send_noted(message: Message) -> None:

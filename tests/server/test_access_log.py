@@ -100,3 +100,9 @@ def test_a_path_cannot_forge_a_line(capsys: Capture) -> None:
     ask(make_app(), "GET", "/x%0aPOST%1b[2J")
     (line,) = capsys.readouterr().err.splitlines()
     assert "\x1b" not in line
+
+
+def test_a_long_path_makes_no_long_line(capsys: Capture) -> None:
+    install()
+    ask(make_app(), "GET", "/x" * 30_000)
+    assert len(capsys.readouterr().err) < 1000
