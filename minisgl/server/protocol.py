@@ -11,6 +11,7 @@ from minisgl.server.errors import ApiError
 
 MAX_HEAD_BYTES = 2**16
 HEAD_TIMEOUT_S = 60.0
+WRITE_TIMEOUT_S = 60.0  # the longest that a network's own troubles last; TCP itself would wait a quarter of an hour
 _UPGRADE = re.compile(rb"(?<=\n)upgrade(?=:)", re.IGNORECASE)
 
 
@@ -19,11 +20,14 @@ class HttpProtocol(HttpToolsProtocol):
 
     Offers to upgrade (Java's client makes one with every request, to HTTP/2) are passed over as if they were not
     there: the parser would drop the request's body for them.
+
+    It is dropped when its client has taken nothing for WRITE_TIMEOUT_S of an answer that waits; that ends the request.
     """
 
     _head_bytes: int | None = None  # that came after the piece in which the head began; None: no head has begun
     _is_in_body = False
     _clock: asyncio.TimerHandle | None = None
+    _write_clock: asyncio.TimerHandle | None = None  # runs while nothing more can be written
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -31,7 +35,16 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_clock()
+        self._stop_write_clock()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start_write_clock()
+
+    def resume_writing(self) -> None:
+        self._stop_write_clock()
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         was_in_head = self._head_bytes is not None
@@ -51,6 +64,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_clock()
         self._head_bytes, self._is_in_body = None, True
         super().on_headers_complete()
+        if self.expect_100_continue:  # if it is refused before that, nobody can tell whether its body still comes
+            self.cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
         self._is_in_body = False
@@ -72,6 +87,20 @@ class HttpProtocol(HttpToolsProtocol):
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
+
+    def _start_write_clock(self) -> None:
+        num_unsent = self.transport.get_write_buffer_size()
+        self._write_clock = self.loop.call_later(WRITE_TIMEOUT_S, self._check_writing, num_unsent)
+
+    def _check_writing(self, num_unsent: int) -> None:
+        if self.transport.get_write_buffer_size() < num_unsent:
+            self._start_write_clock()
+        else:
+            self.transport.abort()
+
+    def _stop_write_clock(self) -> None:
+        if self._write_clock is not None:
+            self._write_clock.cancel()
 
 
 def _without_upgrade(data: bytes) -> bytes:

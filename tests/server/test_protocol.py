@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import socket
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -29,15 +30,21 @@ def slowly(request: UserMsg) -> Iterable[Item]:
     return itertools.chain.from_iterable(itertools.repeat((ids_of("x")[0], 0.01)))
 
 
+def at_once(request: UserMsg) -> Iterable[Item]:
+    """As much as it wants, ten tokens a step."""
+    return itertools.repeat(tuple(ids_of("x")[:1] * 10))
+
+
 def with_server(test: Callable[[Connect], Awaitable[None]], script: Script = HELLO) -> None:
     """Run it with a function that connects to a server, which must have no connection left afterwards."""
 
     async def main() -> None:
         with listen("127.0.0.1", 0) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**14)  # else the kernel takes megabytes
             server = HttpServer(Api(script).app, listener)
             server.start()
             try:
-                await test(lambda: asyncio.open_connection(*listener.getsockname()))
+                await test(lambda: asyncio.open_connection(*listener.getsockname(), limit=2**14))
                 while server.server_state.connections:
                     await asyncio.sleep(0.01)
             finally:
@@ -150,6 +157,41 @@ def test_a_stream_may_take_longer_than_a_head(monkeypatch: pytest.MonkeyPatch) -
     with_server(test)
 
 
+LOUD = completion(b"Connection: close", stream=True, max_tokens=400, n=8, logprobs=5)  # half a megabyte
+
+
+def test_a_client_that_stops_reading_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "WRITE_TIMEOUT_S", 0.2)
+    writers: list[asyncio.StreamWriter] = []
+
+    async def test(connect: Connect) -> None:
+        """`with_server` then waits for the server to drop the connection: this side does not."""
+        reader, writer = await connect()
+        writers.append(writer)
+        writer.write(LOUD)
+        await reader.readuntil(b"data: ")
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+
+    with_server(test, at_once)
+
+
+def test_a_client_that_reads_slowly_gets_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "WRITE_TIMEOUT_S", 0.1)
+
+    async def test(connect: Connect) -> None:
+        reader, writer = await connect()
+        writer.write(LOUD)
+        received = b""
+        while piece := await reader.read(2**14):
+            received += piece
+            await asyncio.sleep(0.01)
+        assert b"data: [DONE]" in received
+        assert len(received) > 300_000
+        writer.close()
+
+    with_server(test, at_once)
+
+
 @pytest.mark.parametrize("name", [b"Upgrade", b"UPGRADE"])
 def test_an_offer_to_upgrade_costs_no_body(name: bytes) -> None:
     """As Java's HTTP client makes it."""
@@ -159,6 +201,23 @@ def test_an_offer_to_upgrade_costs_no_body(name: bytes) -> None:
         received = await answer_to(connect, completion(*offer) + HEALTH + END)
         assert received.count(b"HTTP/1.1 200 OK") == 2
         assert b'"text":"Hello"' in received
+
+    with_server(test)
+
+
+@pytest.mark.parametrize(("content_type", "status"), [(b"text/plain", b"400"), (b"application/json", b"200")])
+def test_a_body_that_waits_for_a_100_is_asked_for_or_the_connection_closed(content_type: bytes, status: bytes) -> None:
+    async def test(connect: Connect) -> None:
+        head, _, body = completion(b"Expect: 100-continue").partition(b"\r\n\r\n")
+        reader, writer = await connect()
+        writer.write(head.replace(b"application/json", content_type) + b"\r\n\r\n")
+        received = await reader.readuntil(b"\r\n\r\n")
+        if received.startswith(b"HTTP/1.1 100 "):
+            writer.write(body)
+            received = await reader.readuntil(b"\r\n\r\n")
+        assert received.startswith(b"HTTP/1.1 " + status)
+        await reader.read()
+        writer.close()
 
     with_server(test)
 
