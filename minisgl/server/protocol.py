@@ -11,7 +11,7 @@ from minisgl.server.errors import ApiError
 
 MAX_HEAD_BYTES = 2**16
 HEAD_TIMEOUT_S = 60.0
-WRITE_TIMEOUT_S = 60.0  # the longest that a network's own troubles last; TCP itself would wait a quarter of an hour
+WRITE_TIMEOUT_S = 60.0  # longer than a network is likely to be down; TCP itself would wait a quarter of an hour
 _UPGRADE = re.compile(rb"(?<=\n)upgrade(?=:)", re.IGNORECASE)
 
 
