@@ -1,13 +1,15 @@
-"""What holds for every test: two threads, and no global context left over."""
+"""What holds for every test: two threads, and neither a global context nor a log's settings left over."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
 import torch
 
 from minisgl.core import reset_global_ctx
+from minisgl.utils.logging import ROOT
 
 torch.set_num_threads(2)
 
@@ -16,3 +18,18 @@ torch.set_num_threads(2)
 def _no_global_context() -> Iterator[None]:
     yield
     reset_global_ctx()
+
+
+@pytest.fixture(autouse=True)
+def _log_as_it_was() -> Iterator[None]:
+    """A command that is run here sets the log up for its own process, after which pytest would hear nothing or more."""
+    before = [(logger, [*logger.handlers], logger.level, logger.propagate) for logger in _loggers()]
+    yield
+    for logger, handlers, level, propagate in before:
+        logger.handlers[:], logger.propagate = handlers, propagate
+        logger.setLevel(level)
+
+
+def _loggers() -> list[logging.Logger]:
+    found = logging.root.manager.loggerDict.items()
+    return [logger for name, logger in found if isinstance(logger, logging.Logger) and name.partition(".")[0] == ROOT]
