@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 from minisgl.core import Limits, SamplingParams
@@ -14,6 +14,12 @@ from minisgl.llm.stream import Arrival
 from minisgl.llm.text_threads import in_thread, size_of
 from minisgl.message import EngineStats
 from minisgl.tokenizer import Tokenizer
+
+OnOver = Callable[[], None]
+
+
+def _do_nothing() -> None:
+    pass
 
 
 class AsyncClient:
@@ -46,22 +52,25 @@ class AsyncClient:
         """The same for a conversation, by the model's chat template. template: its variables."""
         return await in_thread(size_of(messages), self.client.prepare_chat, messages, params, template, cache_salt)
 
-    async def run(self, prepared: Sequence[Prepared]) -> AsyncGenerator[list[Delta], None]:
+    async def run(
+        self, prepared: Sequence[Prepared], *, on_over: OnOver = _do_nothing
+    ) -> AsyncGenerator[list[Delta], None]:
         """Start them together; all that has come since the last time, never an empty list, until all are over.
 
         Closing the generator aborts what still runs. What an unhurried reader has not taken yet is merged: one delta
-        for each choice, however many tokens.
+        for each choice, however many tokens. on_over: called, in the loop, as soon as the engine is done with them, while
+        the reader may still be busy with what came before; maybe more than once.
         """
-        run = self.start(prepared)
+        run = self.start(prepared, on_over=on_over)
         try:
             async for deltas in run:
                 yield deltas
         finally:
             run.close()
 
-    def start(self, prepared: Sequence[Prepared]) -> Run:
+    def start(self, prepared: Sequence[Prepared], on_over: OnOver = _do_nothing) -> Run:
         """The same, in the hands of somebody who may also abort it and read on; to be closed."""
-        run = Run(self.client.submission(prepared), self._alarm_here())
+        run = Run(self.client.submission(prepared), self._alarm_here(), on_over)
         run.start()
         return run
 
@@ -83,10 +92,11 @@ class AsyncClient:
 class Run:
     """Prompts that were started together: an iterator of lists of deltas, for one reader."""
 
-    def __init__(self, submission: Submission, alarm: _Alarm) -> None:
+    def __init__(self, submission: Submission, alarm: _Alarm, on_over: OnOver) -> None:
         self.news = asyncio.Event()
         self._submission = submission
         self._alarm = alarm
+        self._on_over = on_over
         self._deltas: dict[tuple[int, int], Delta] = {}  # by prompt and choice: what the reader has not taken yet
         self._texts: dict[tuple[int, int], list[str]] = {}  # pieces of those that were merged
         self._error: Exception | None = None
@@ -104,6 +114,16 @@ class Run:
         """Stop what still runs, and give nothing more."""
         with self._lock:
             self._submission.close()
+
+    def tell(self) -> None:
+        """In the loop's thread: something has come."""
+        self.news.set()
+        if self._is_over:
+            self._on_over()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._error is not None or self._submission.is_over
 
     def __aiter__(self) -> Run:
         return self
@@ -143,7 +163,7 @@ class Run:
             if delta is not None:
                 self._put(delta)
             has_news = bool(self._deltas) or self._error is not None
-        if has_news and not had_news:
+        if (has_news and not had_news) or self._is_over:
             self._alarm.ring(self)
 
     def _put(self, delta: Delta) -> None:
@@ -175,7 +195,7 @@ class _Alarm:
         with self._lock:
             runs, self._runs = self._runs, []
         for run in runs:
-            run.news.set()
+            run.tell()
 
 
 def _merge(first: Delta, then: Delta) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from minisgl.core import Limits, SamplingParams
@@ -35,11 +35,14 @@ class EngineClient(Protocol):
         """The same for a conversation, by the model's chat template."""
         ...
 
-    def run(self, prepared: Sequence[Prepared]) -> AsyncGenerator[list[Delta], None]:
+    def run(
+        self, prepared: Sequence[Prepared], *, on_over: Callable[[], None] = ...
+    ) -> AsyncGenerator[list[Delta], None]:
         """Start them together; all that has come since the last time, never an empty list, until all are over.
 
         Closing the generator aborts what still runs. What an unhurried reader has not taken yet is merged: one delta
-        for each choice, however many tokens.
+        for each choice, however many tokens. on_over: called, in the loop, as soon as the engine is done with them, while
+        the reader may still be busy with what came before; maybe more than once.
         """
         ...
 

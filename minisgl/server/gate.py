@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from minisgl.server.errors import ApiError
 
@@ -26,17 +26,16 @@ class Gate:
         self.is_draining = True
 
     @contextmanager
-    def enter(self, num_sequences: int) -> Iterator[None]:
-        """Be inside for as long as the block runs.
+    def enter(self, num_sequences: int) -> Iterator[Callable[[], None]]:
+        """Be inside for as long as the block runs, or until what it gives is called.
 
         ApiError: 400 for what could never fit, 429 when it does not fit now, 503 when draining.
         """
         self.check(num_sequences)
-        self.num_open += num_sequences
-        try:
-            yield
-        finally:
-            self.num_open -= num_sequences
+        with ExitStack() as place:
+            self.num_open += num_sequences
+            place.callback(self._leave, num_sequences)
+            yield place.close
 
     def check(self, num_sequences: int) -> None:
         """ApiError, as `enter` would raise it now."""
@@ -53,6 +52,9 @@ class Gate:
                 code="rate_limit_exceeded",
                 headers={"Retry-After": str(RETRY_AFTER_S)},
             )
+
+    def _leave(self, num_sequences: int) -> None:
+        self.num_open -= num_sequences
 
 
 def draining_error() -> ApiError:

@@ -102,17 +102,20 @@ class Generation:
         self._cutoff.cut("disconnect")
 
     async def _serve(self, wire: Wire) -> None:
-        """The gate comes first, so that no more is tokenized, and held, than may run and wait."""
-        job, state = self._job, self._state
-        with state.running.enter(job.names, self._cutoff), state.gate.enter(job.num_sequences):
-            await self._observe(await job.prepare(), wire)
+        """The gate comes first, so that no more is tokenized, and held, than may run and wait.
 
-    async def _observe(self, prepared: list[Prepared], wire: Wire) -> None:
+        The place there is given back when the engine is done, however slowly the client reads.
+        """
+        job, state = self._job, self._state
+        with state.running.enter(job.names, self._cutoff), state.gate.enter(job.num_sequences) as leave:
+            await self._observe(await job.prepare(), wire, leave)
+
+    async def _observe(self, prepared: list[Prepared], wire: Wire, leave: Callable[[], None]) -> None:
         """Whatever happens, the observer hears of it."""
         self._observer.started(self._job.request_id, self._job.endpoint, prepared)
         ending: Ending = "error"
         try:
-            await self._run(prepared, self._job.answer(prepared), wire)
+            await self._run(prepared, self._job.answer(prepared), wire, leave)
             ending = "ok"
         except asyncio.CancelledError:
             ending = self._cutoff.cause or "timeout"
@@ -120,8 +123,8 @@ class Generation:
         finally:
             self._observer.finished(ending, [self._outputs[index] for index in sorted(self._outputs)])
 
-    async def _run(self, prepared: list[Prepared], answer: Answer, wire: Wire) -> None:
-        async with aclosing(self._engine.run(prepared)) as steps:
+    async def _run(self, prepared: list[Prepared], answer: Answer, wire: Wire, leave: Callable[[], None]) -> None:
+        async with aclosing(self._engine.run(prepared, on_over=leave)) as steps:
             async for deltas in steps:
                 self._take(deltas)
                 if self._job.stream:

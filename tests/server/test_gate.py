@@ -51,6 +51,17 @@ def test_the_count_returns_whatever_happens_inside() -> None:
     assert gate.num_open == 0
 
 
+def test_a_place_can_be_given_back_before_the_block_ends_and_counts_once() -> None:
+    gate = Gate(max_running=2, max_queued=0)
+    with gate.enter(2) as leave:
+        leave()
+        leave()
+        assert gate.num_open == 0
+        with gate.enter(1):
+            assert gate.num_open == 1
+    assert gate.num_open == 0
+
+
 def test_draining_lets_nobody_in_and_everybody_out() -> None:
     gate = Gate(max_running=4, max_queued=0)
     with gate.enter(2):

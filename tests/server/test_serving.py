@@ -279,6 +279,25 @@ def test_the_gate_counts_every_choice_of_every_prompt() -> None:
     api.error(400, COMPLETIONS, prompt=["a", "b"], n=4)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_reads_slowly_keeps_no_place_once_the_engine_is_done(stream: bool) -> None:
+    async def test() -> None:
+        api = Api(lambda request: [*ids_of("Hel"), 0.05, *ids_of("lo")], gate=Gate(max_running=1, max_queued=0))
+        slow = Exchange(api, CHAT, {"messages": HI, "stream": stream}, room=1)
+        while not api.link.requests or api.link.num_open or api.state.gate.num_open:
+            await asyncio.sleep(0.005)
+        assert not slow.task.done()
+        assert b"Hello" in await Exchange(api, CHAT, {"messages": HI}).rest()
+        pieces = []
+        while not slow.task.done() or slow.sent.qsize():
+            pieces.append((await slow.sent.get()).get("body", b""))
+            await asyncio.sleep(0)
+        assert (b"[DONE]" if stream else b"Hello") in b"".join(pieces)
+        api.check_at_rest()
+
+    run(test)
+
+
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, GENERATE])
 def test_with_no_room_nothing_is_tokenized_and_the_body_is_not_even_read(path: str) -> None:
     async def test() -> None:

@@ -93,10 +93,13 @@ class Api:
 
 
 class Exchange:
-    """A POST whose answer is read message by message, by a client that may leave."""
+    """A POST whose answer is read message by message, by a client that may leave.
 
-    def __init__(self, api: Api, path: str, body: dict[str, Any]) -> None:
-        self.sent: asyncio.Queue[Message] = asyncio.Queue()
+    room: how many messages may wait for it; 0 is any number.
+    """
+
+    def __init__(self, api: Api, path: str, body: dict[str, Any], room: int = 0) -> None:
+        self.sent: asyncio.Queue[Message] = asyncio.Queue(room)
         self._left = asyncio.Event()
         self._body = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
         headers = [(b"content-type", b"application/json"), (b"x-request-id", b"mine")]
