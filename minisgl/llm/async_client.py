@@ -53,24 +53,25 @@ class AsyncClient:
         return await in_thread(size_of(messages), self.client.prepare_chat, messages, params, template, cache_salt)
 
     async def run(
-        self, prepared: Sequence[Prepared], *, on_over: OnOver = _do_nothing
+        self, prepared: Sequence[Prepared], *, keep_text: bool = True, on_over: OnOver = _do_nothing
     ) -> AsyncGenerator[list[Delta], None]:
         """Start them together; all that has come since the last time, never an empty list, until all are over.
 
         Closing the generator aborts what still runs. What an unhurried reader has not taken yet is merged: one delta
-        for each choice, however many tokens. on_over: called, in the loop, as soon as the engine is done with them, while
-        the reader may still be busy with what came before; maybe more than once.
+        for each choice, however many tokens. keep_text: outputs have text and logprobs; who streams has had them.
+        on_over: called, in the loop, as soon as the engine is done with them, while the reader may still be busy with
+        what came before; maybe more than once.
         """
-        run = self.start(prepared, on_over=on_over)
+        run = self.start(prepared, keep_text, on_over)
         try:
             async for deltas in run:
                 yield deltas
         finally:
             run.close()
 
-    def start(self, prepared: Sequence[Prepared], on_over: OnOver = _do_nothing) -> Run:
+    def start(self, prepared: Sequence[Prepared], keep_text: bool = True, on_over: OnOver = _do_nothing) -> Run:
         """The same, in the hands of somebody who may also abort it and read on; to be closed."""
-        run = Run(self.client.submission(prepared), self._alarm_here(), on_over)
+        run = Run(self.client.submission(prepared, keep_text), self._alarm_here(), on_over)
         run.start()
         return run
 

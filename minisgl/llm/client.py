@@ -86,15 +86,15 @@ class Client:
         text = self.tokenizer.render(messages, **template_kwargs)
         return self._checked(self._encode(text, self.tokenizer.encode_rendered), params, cache_salt)
 
-    def submission(self, prepared: Sequence[Prepared]) -> Submission:
-        """Requests for all of them, to be started together."""
+    def submission(self, prepared: Sequence[Prepared], keep_text: bool = True) -> Submission:
+        """Requests for all of them, to be started together. keep_text: outputs have text and logprobs, as deltas do."""
         messages, streams = [], []
         for index, prompt in enumerate(prepared):
             params = _for_engine(prompt.params)
             for choice, seed in enumerate(_seeds(prompt.params)):
                 uid = next(self._uids)
                 messages.append(UserMsg(uid, prompt.input_ids, params, seed, prompt.cache_salt))
-                streams.append(self._stream(uid, index, choice, prompt))
+                streams.append(self._stream(uid, index, choice, prompt, keep_text))
         return Submission(self._link, self.stats, messages, streams)
 
     def ask_stats(self, recount: bool = False) -> Future[EngineStats]:
@@ -115,10 +115,9 @@ class Client:
         self.limits.check_text(text, self.tokenizer.longest_token)
         return encode(text)
 
-    def _stream(self, uid: int, index: int, choice: int, prompt: Prepared) -> RequestStream:
-        return RequestStream(
-            uid, index, choice, len(prompt.input_ids), prompt.params, self.tokenizer, self._end_token_ids
-        )
+    def _stream(self, uid: int, index: int, choice: int, prompt: Prepared, keep_text: bool) -> RequestStream:
+        num, params = len(prompt.input_ids), prompt.params
+        return RequestStream(uid, index, choice, num, params, self.tokenizer, self._end_token_ids, keep_text)
 
 
 class Submission:

@@ -51,7 +51,10 @@ class Arrival:
 
 
 class RequestStream:
-    """Collects one request's replies. index: of its prompt. choice: of n. finish_reason: None while it runs."""
+    """Collects one request's replies. index: of its prompt. choice: of n. finish_reason: None while it runs.
+
+    keep_text: the output is to have text and logprobs; else nobody has them but who takes them.
+    """
 
     def __init__(
         self,
@@ -62,6 +65,7 @@ class RequestStream:
         params: SamplingParams,
         tokenizer: Tokenizer,
         end_token_ids: frozenset[int],
+        keep_text: bool = True,
     ) -> None:
         self.uid = uid
         self.index = index
@@ -71,6 +75,7 @@ class RequestStream:
         self.cached_len = 0
         self.params = params
         self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
+        self._keep_text = keep_text
         self._hidden_last = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else end_token_ids)
         self._text_stream = TextStream(tokenizer, params.stop_strings, params.min_tokens, params.skip_special_tokens)
         self._text: list[str] = []
@@ -91,11 +96,13 @@ class RequestStream:
         reply, self._total_s = arrival.reply, arrival.at - self._started
         before = len(self._token_ids)
         self._token_ids.extend(reply.token_ids)
-        self._logprobs.extend(reply.logprobs)
         self._note(reply)
         text = self._show(reply)
-        self._text.append(text)
-        return text, self._token_ids[before:], self._logprobs[before:]
+        token_ids = self._token_ids[before:]
+        logprobs = list(reply.logprobs[: len(token_ids)])
+        if self._keep_text:
+            self._keep(text, logprobs, reply)
+        return text, token_ids, logprobs
 
     def output(self) -> Output:
         """The whole request, once it is over."""
@@ -108,7 +115,7 @@ class RequestStream:
             cached_tokens=self.cached_len,
             timings=Timings(queue_s=self._queue_s, first_token_s=self._first_token_s, total_s=self._total_s),
         )
-        if self.params.logprobs is not None:
+        if self.params.logprobs is not None and self._keep_text:
             output["logprobs"] = self._logprobs
         if self.prompt_logprobs is not None:
             output["prompt_logprobs"] = list(self.prompt_logprobs)
@@ -121,10 +128,14 @@ class RequestStream:
             self._first_token_s = self._total_s
         if reply.cached_len is not None:
             self.cached_len, self._queue_s = reply.cached_len, reply.queue_s
-        if reply.prompt_logprobs is not None:
-            self.prompt_logprobs = reply.prompt_logprobs
         self.finish_reason = reply.finish_reason
         self._error = reply.error
+
+    def _keep(self, text: str, logprobs: list[TokenLogprobs], reply: TokenReply) -> None:
+        self._text.append(text)
+        self._logprobs += logprobs
+        if reply.prompt_logprobs is not None:
+            self.prompt_logprobs = reply.prompt_logprobs
 
     def _show(self, reply: TokenReply) -> str:
         """Text of the reply's tokens without the one that ended it; a stop string cuts text and tokens."""
@@ -135,7 +146,6 @@ class RequestStream:
         if delta.stopped:
             self.finish_reason = "stop"
             del self._token_ids[delta.num_tokens :]
-            del self._logprobs[delta.num_tokens :]
         return delta.text
 
 

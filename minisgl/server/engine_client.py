@@ -36,13 +36,14 @@ class EngineClient(Protocol):
         ...
 
     def run(
-        self, prepared: Sequence[Prepared], *, on_over: Callable[[], None] = ...
+        self, prepared: Sequence[Prepared], *, keep_text: bool = True, on_over: Callable[[], None] = ...
     ) -> AsyncGenerator[list[Delta], None]:
         """Start them together; all that has come since the last time, never an empty list, until all are over.
 
         Closing the generator aborts what still runs. What an unhurried reader has not taken yet is merged: one delta
-        for each choice, however many tokens. on_over: called, in the loop, as soon as the engine is done with them, while
-        the reader may still be busy with what came before; maybe more than once.
+        for each choice, however many tokens. keep_text: outputs have text and logprobs; who streams has had them.
+        on_over: called, in the loop, as soon as the engine is done with them, while the reader may still be busy with
+        what came before; maybe more than once.
         """
         ...
 

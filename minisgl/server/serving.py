@@ -17,6 +17,7 @@ from minisgl.server.errors import ApiError
 from minisgl.server.running import Cause, Cutoff
 from minisgl.server.state import ServerState
 from minisgl.server.stream.answer import Answer
+from minisgl.server.stream.building import make_events, make_whole
 from minisgl.server.wire import Wire, wait_for_disconnect
 from minisgl.utils.logging import get_logger
 
@@ -124,13 +125,16 @@ class Generation:
             self._observer.finished(ending, [self._outputs[index] for index in sorted(self._outputs)])
 
     async def _run(self, prepared: list[Prepared], answer: Answer, wire: Wire, leave: Callable[[], None]) -> None:
-        async with aclosing(self._engine.run(prepared, on_over=leave)) as steps:
+        async with aclosing(self._engine.run(prepared, keep_text=not self._job.stream, on_over=leave)) as steps:
             async for deltas in steps:
                 self._take(deltas)
                 if self._job.stream:
-                    await wire.write(answer.events(deltas))
+                    await wire.write(await make_events(answer, deltas))
         outputs = [self._outputs[index] for index in range(len(prepared))]
-        await (wire.end(answer.end(outputs)) if self._job.stream else wire.whole(answer.whole(outputs)))
+        if self._job.stream:
+            await wire.end(answer.end(outputs))
+        else:
+            await wire.whole(await make_whole(answer, outputs))
 
     def _take(self, deltas: list[Delta]) -> None:
         """Note what has come. ApiError when a part of the request cannot come to a good end: then all of it ends."""

@@ -7,7 +7,15 @@ from functools import partial
 from starlette.requests import Request
 
 from minisgl.llm.client import Prepared
-from minisgl.server.endpoints.common import check_model, let_in, make_heading, read_body, refused, request_id_of
+from minisgl.server.endpoints.common import (
+    check_model,
+    check_num_logprobs,
+    let_in,
+    make_heading,
+    read_body,
+    refused,
+    request_id_of,
+)
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.schema.chat import ChatRequest
 from minisgl.server.schema.template import template_kwargs
@@ -40,4 +48,5 @@ async def _prepare(engine: EngineClient, body: ChatRequest) -> list[Prepared]:
         prepared = await engine.prepare_chat(body.plain_messages(), params, template, cache_salt=body.cache_salt or "")
     except ValueError as error:
         raise refused(error, "messages") from None
+    check_num_logprobs(engine, [prepared], "top_logprobs")
     return [prepared]

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from minisgl.core import ContextLengthError, FieldError, SamplingParams
+from minisgl.core import ContextLengthError, FieldError, Limits, SamplingParams
+from minisgl.core.sampling_params import MAX_LOGPROBS
 from minisgl.llm import EngineDied
 from minisgl.llm.client import Prepared, Prompt
 from minisgl.server.engine_client import EngineClient
@@ -22,6 +23,7 @@ from minisgl.server.state import ServerState
 from minisgl.server.stream.answer import Heading
 from minisgl.server.stream.events import encode
 
+MAX_LOGPROBS_IN_ALL = 2**20  # of one answer: some hundred MB, in JSON and before
 ANSWER_TIMEOUT_S = 10.0  # questions are answered between two steps, which may take seconds on a CPU
 T = TypeVar("T", bound=Body)
 
@@ -107,6 +109,32 @@ async def prepare_prompts(
         except ValueError as error:
             raise refused(error, field if len(prompts) == 1 else f"{field}[{i}]", prefix(i)) from None
     return prepared
+
+
+def check_num_logprobs(engine: EngineClient, prepared: Sequence[Prepared], field: str) -> None:
+    """ApiError 400 for more logprobs than an answer may have. field: which says how many of the best there are.
+
+    One sequence as long as the context may have all.
+    """
+    limits = engine.limits
+    num = sum(_num_logprobs(limits, prompt) for prompt in prepared)
+    allowed = max(MAX_LOGPROBS_IN_ALL, limits.max_seq_len * (1 + MAX_LOGPROBS))
+    if num > allowed:
+        raise ApiError(
+            400,
+            f"{field}: up to {num} logprobs in one answer are over the limit of {allowed}: ask for fewer sequences,"
+            " tokens, or best tokens",
+            param=field,
+        )
+
+
+def _num_logprobs(limits: Limits, prompt: Prepared) -> int:
+    """At most, in the answer to all its choices."""
+    params, num_prompt = prompt.params, len(prompt.input_ids)
+    num_new = limits.max_device_len(num_prompt, params) - num_prompt
+    of_new = 0 if params.logprobs is None else num_new * (1 + params.logprobs)
+    of_prompt = 0 if params.prompt_logprobs is None else num_prompt * (1 + params.prompt_logprobs)
+    return params.n * (of_new + of_prompt)
 
 
 def refused(error: ValueError, field: str, prefix: str = "") -> ApiError:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from minisgl.llm.client import Prepared
 from minisgl.server.endpoints.common import (
     check_model,
+    check_num_logprobs,
     let_in,
     make_heading,
     prepare_prompts,
@@ -41,4 +42,6 @@ async def completions(request: Request) -> Generation:
 
 async def _prepare(engine: EngineClient, body: CompletionRequest) -> list[Prepared]:
     prompts, params = body.prompts(), body.params()
-    return await prepare_prompts(engine, "prompt", prompts, [params] * len(prompts), body.cache_salt or "")
+    prepared = await prepare_prompts(engine, "prompt", prompts, [params] * len(prompts), body.cache_salt or "")
+    check_num_logprobs(engine, prepared, "logprobs")
+    return prepared

@@ -7,7 +7,14 @@ from functools import partial
 from starlette.requests import Request
 
 from minisgl.llm.client import Prepared
-from minisgl.server.endpoints.common import let_in, make_heading, prepare_prompts, read_body, request_id_of
+from minisgl.server.endpoints.common import (
+    check_num_logprobs,
+    let_in,
+    make_heading,
+    prepare_prompts,
+    read_body,
+    request_id_of,
+)
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.schema.generate import GenerateRequest
 from minisgl.server.serving import Generation, Job
@@ -34,4 +41,6 @@ async def generate(request: Request) -> Generation:
 async def _prepare(engine: EngineClient, body: GenerateRequest) -> list[Prepared]:
     field = "text" if body.text is not None else "input_ids"
     salt = body.cache_salt or ""
-    return await prepare_prompts(engine, field, body.prompts(), body.params(), salt, body.prefix)
+    prepared = await prepare_prompts(engine, field, body.prompts(), body.params(), salt, body.prefix)
+    check_num_logprobs(engine, prepared, "top_logprobs_num")
+    return prepared

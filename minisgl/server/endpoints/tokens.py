@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,12 +9,16 @@ from minisgl.core import SamplingParams
 from minisgl.llm.text_threads import in_thread
 from minisgl.server.endpoints.common import check_model, json_response, read_body, refused, state_of
 from minisgl.server.engine_client import EngineClient
+from minisgl.server.errors import ApiError
 from minisgl.server.schema.info import Text, Tokens
 from minisgl.server.schema.messages import plain
 from minisgl.server.schema.template import template_kwargs
 from minisgl.server.schema.tokens import DetokenizeRequest, TokenizeRequest
 from minisgl.server.stream.logprobs import token_name
 from minisgl.tokenizer import TokenBytes, Tokenizer
+
+MAX_CHARS = 2**20  # tokenizing takes up to 300 bytes a character
+CHARS_A_TOKEN = 8  # about twice what there are
 
 
 async def tokenize(request: Request) -> Response:
@@ -45,12 +47,21 @@ def _text_of(tokenizer: Tokenizer, ids: list[int], skip_special_tokens: bool) ->
 
 
 async def _text_ids(engine: EngineClient, body: TokenizeRequest) -> list[int]:
-    """However long the text is: who asks may want to cut it. `backend` keeps no state while it encodes."""
-    assert body.prompt is not None, "neither prompt nor messages"
+    """Longer than the context, if need be: who asks may want to cut it. ApiError 400 beyond all measure."""
+    text, limits = body.prompt, engine.limits
+    assert text is not None, "neither prompt nor messages"
+    allowed = max(MAX_CHARS, CHARS_A_TOKEN * limits.max_seq_len)
+    if len(text) > allowed:
+        raise ApiError(
+            400, f"prompt: {len(text)} characters; at most {allowed} are tokenized at a time", param="prompt"
+        )
     special = body.add_special_tokens is None or body.add_special_tokens
-    backend = engine.tokenizer.backend
-    encode = partial(backend.encode_batch_fast, [body.prompt], add_special_tokens=special)
-    (encoding,) = await in_thread(len(body.prompt), encode)
+    return await in_thread(len(text), _encode, engine.tokenizer, text, special)
+
+
+def _encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool) -> list[int]:
+    """`backend` keeps no state while it encodes."""
+    (encoding,) = tokenizer.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
     ids: list[int] = encoding.ids
     return ids
 

@@ -14,6 +14,14 @@ encode = msgspec.json.encode
 _ENCODED_MARK = encode(_MARK)
 
 
+def ready(value: Any) -> Any:
+    """The same in JSON already, as a part of something that is encoded later, and maybe often.
+
+    What is large is made of such parts: a single call that encodes all of it would keep every other thread waiting.
+    """
+    return msgspec.Raw(encode(value))
+
+
 def event(data: Any) -> bytes:
     """One event with this JSON."""
     return b"data: " + encode(data) + b"\n\n"

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from minisgl.core import TokenLogprobs
 from minisgl.server.schema.answers import ChatLogprobs, ChatTokenLogprob, CompletionLogprobs, TopLogprob
+from minisgl.server.stream.events import ready
 from minisgl.tokenizer import TokenBytes, Tokenizer
 
 
@@ -25,7 +26,7 @@ class ChatLogprobsMaker:
         self._bytes = TokenBytes(tokenizer)
 
     def make(self, tokens: Iterable[TokenLogprobs]) -> ChatLogprobs:
-        return ChatLogprobs([self._token(token) for token in tokens])
+        return ChatLogprobs([ready(self._token(token)) for token in tokens])
 
     def _token(self, token: TokenLogprobs) -> ChatTokenLogprob:
         raw = self._bytes(token.token_id)
@@ -69,7 +70,7 @@ class CompletionLogprobsMaker:
         made = self._made
         made.tokens.append(self._name(token_id))
         made.token_logprobs.append(logprob)
-        made.top_logprobs.append(top)
+        made.top_logprobs.append(ready(top))
         made.text_offset.append(self._offset)
         if token_id not in self._hidden:
             self._offset += len(self._utf8.decode(self._bytes(token_id)))

@@ -15,7 +15,7 @@ from support.tiny_model import BOS, TEMPLATE
 
 import minisgl
 from minisgl.message import UserMsg
-from minisgl.server.endpoints import control, info
+from minisgl.server.endpoints import control, info, tokens
 
 
 @pytest.fixture
@@ -54,6 +54,15 @@ def test_nothing_and_very_much_are_tokenized_too(api: Api) -> None:
     assert api.whole("/tokenize", prompt="x" * 10_000)["count"] == 10_000
     assert api.whole("/detokenize", tokens=[])["prompt"] == ""
     assert api.whole("/detokenize", tokens=[2**31 - 1])["prompt"] == ""
+
+
+def test_a_text_beyond_all_measure_is_not_tokenized(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "MAX_CHARS", 10)
+    error = api.error(400, "/tokenize", prompt="x" * (512 * 8 + 1))
+    assert error["param"] == "prompt"
+    assert "4097" in error["message"]
+    assert "4096" in error["message"]
+    assert api.whole("/tokenize", prompt="x" * 512 * 8)["count"] == 512 * 8
 
 
 def test_a_chat_is_tokenized_as_its_template_writes_it(api: Api) -> None:

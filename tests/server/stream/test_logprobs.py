@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import json
+
 from support.asgi import CHAT, HI, TOKENIZER, Api, ids_of, says
 from support.tiny_model import EOS
 
 from minisgl.core import TokenLogprobs
+from minisgl.server.stream.events import encode
 from minisgl.server.stream.logprobs import CompletionLogprobsMaker, token_name
 
 
@@ -23,13 +26,13 @@ def test_the_token_itself_is_always_among_the_best_with_an_equal_number() -> Non
     maker = CompletionLogprobsMaker(TOKENIZER, skip_special_tokens=True)
     a, b = ids_of("ab")
     maker.add([TokenLogprobs(a, -3.5, ((b, -0.5),))])
-    assert maker.take().top_logprobs == [{"a": -3.5, "b": -0.5}]
+    assert json.loads(encode(maker.take().top_logprobs)) == [{"a": -3.5, "b": -0.5}]
 
 
 def test_what_looks_the_same_keeps_the_better_number() -> None:
     maker = CompletionLogprobsMaker(TOKENIZER, skip_special_tokens=True)
     maker.add([TokenLogprobs(290, -3.5, ((291, -0.5),))])  # neither has a text
-    assert maker.take().top_logprobs == [{"": -0.5}]
+    assert json.loads(encode(maker.take().top_logprobs)) == [{"": -0.5}]
 
 
 def test_special_tokens_that_are_not_shown_have_no_length() -> None:

@@ -10,6 +10,9 @@ from support.asgi import CHAT, COMPLETIONS, GENERATE, HI, TOKENIZER, Api, ids_of
 from support.scripted_link import logprob_of
 from support.tiny_model import EOS
 
+from minisgl.server.gate import Gate
+from minisgl.server.stream import generate_logprobs
+
 TEXT = 'Ein 🦀 läuft über 한글, 世界 und ďábel: \u0000 "x" \\ </s>'
 STOPS = {
     "none": None,
@@ -242,3 +245,72 @@ def test_no_answer_reads_the_tokenizer_s_own_description_again(
     api = Api(says("Hello"))
     monkeypatch.setattr("minisgl.tokenizer.tokenizer._decoder_kinds", lambda decoder: pytest.fail("read again"))
     api.whole(path, **body, logprobs=path == CHAT, return_logprob=True, return_text_in_logprobs=True)
+
+
+def test_a_streamed_generation_writes_every_logprob_once_and_the_prompt_s_only_at_both_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    num_written = 0
+    ready = generate_logprobs.ready
+
+    def count(value: Any) -> Any:
+        nonlocal num_written
+        num_written += 1
+        return ready(value)
+
+    monkeypatch.setattr(generate_logprobs, "ready", count)
+    sampling = {"max_new_tokens": 30, "n": 2}
+    body = {"text": ["abcdefgh", "ij"], "sampling_params": sampling, "return_logprob": True, "logprob_start_len": 0}
+    events = Api(lambda request: [*ids_of("x"), 0.01] * 30).events(GENERATE, **body)
+    assert num_written == 2 * (8 + 2) + 4 * 30
+    for index in range(4):
+        metas = [event["meta_info"] for event in events if event["index"] == index]
+        assert [len(meta.get("input_token_logprobs", ())) > 0 for meta in metas] == [
+            i in (0, len(metas) - 1) for i in range(len(metas))
+        ]
+        assert [len(meta["output_token_logprobs"]) for meta in metas] == [meta["completion_tokens"] for meta in metas]
+        assert len(metas) > 1
+
+
+@pytest.mark.parametrize(("path", "prompt"), [(CHAT, {"messages": HI}), (GENERATE, {"text": "Hi"})])
+def test_the_engine_s_side_keeps_no_text_of_a_stream(path: str, prompt: dict[str, Any]) -> None:
+    kept: list[Any] = []
+    api = Api(says("Hello"))
+    run = api.engine.run
+
+    async def note(*args: Any, **kwargs: Any) -> Any:
+        async for deltas in run(*args, **kwargs):
+            kept.extend(delta["output"] for delta in deltas if "output" in delta)
+            yield deltas
+
+    api.engine.run = note  # type: ignore[method-assign]
+    body = {"logprobs": path == CHAT, "return_logprob": True, "logprob_start_len": 0}
+    for stream in (False, True):
+        assert api.post(path, **prompt, **body, stream=stream).status_code == 200
+    whole, streamed = kept
+    assert (whole["text"], len(whole["logprobs"])) == ("Hello", 6)
+    assert streamed["text"] == ""
+    assert not {"logprobs", "prompt_logprobs"} & streamed.keys()
+    assert streamed["token_ids"] == whole["token_ids"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        (CHAT, {"messages": HI, "n": 120, "logprobs": True, "top_logprobs": 20}, "top_logprobs"),
+        (COMPLETIONS, {"prompt": ["a" * 500] * 120, "echo": True, "n": 4, "logprobs": 5}, "logprobs"),
+        (
+            GENERATE,
+            {"text": ["a" * 500] * 120, "return_logprob": True, "logprob_start_len": 0, "top_logprobs_num": 20},
+            "top_logprobs_num",
+        ),
+    ],
+)
+def test_an_answer_of_too_many_logprobs_is_refused(
+    path: str, body: dict[str, Any], field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = Api(gate=Gate(max_running=500, max_queued=0)).error(400, path, **body)
+    assert error["param"] == field
+    assert "1048576" in error["message"]
+    one = {CHAT: {"n": 1}, COMPLETIONS: {"prompt": "a", "n": 1}, GENERATE: {"text": "a"}}[path]
+    assert Api(says("x")).post(path, **(body | one)).status_code == 200

@@ -1,0 +1,41 @@
+"""Answers that take long to write are written beside the event loop, one at a time, so that other streams go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from minisgl.llm.client import Delta
+from minisgl.llm.stream import Output, choices_of
+from minisgl.server.stream.answer import Answer
+
+MANY = 2048  # entries: some milliseconds
+TOKENS_AN_ENTRY = 8  # tokens without logprobs that are written, or decoded, in the time of one entry
+T = TypeVar("T")
+_WRITER = ThreadPoolExecutor(1, thread_name_prefix="minisgl-answers")
+
+
+async def make_events(answer: Answer, deltas: Sequence[Delta]) -> bytes:
+    """`answer.events`."""
+    return await _make(sum(num_entries(delta) for delta in deltas), answer.events, deltas)
+
+
+async def make_whole(answer: Answer, outputs: Sequence[Output]) -> bytes:
+    """`answer.whole`."""
+    choices = [choice for output in outputs for choice in choices_of(output)]
+    num_tokens = sum(choice["prompt_tokens"] + len(choice["token_ids"]) for choice in choices)
+    return await _make(sum(map(num_entries, choices)) + num_tokens // TOKENS_AN_ENTRY, answer.whole, outputs)
+
+
+def num_entries(news: Delta | Output) -> int:
+    """Logprobs that are to be written for it: one a token, and one for each of the best tokens at its place."""
+    lists = (news.get("logprobs"), news.get("prompt_logprobs"))
+    return sum(len(each) * (1 + len(each[-1].top)) for each in lists if each and each[-1] is not None)
+
+
+async def _make(cost: int, make: Callable[[T], bytes], news: T) -> bytes:
+    if cost < MANY:
+        return make(news)
+    return await asyncio.get_running_loop().run_in_executor(_WRITER, make, news)
