@@ -39,7 +39,8 @@ class EngineConfig:
     tensor_parallel_size: int = option(1, "GPUs that share the model; only 1 is supported yet", minimum=1)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", str(self.dtype).removeprefix("torch."))
+        if str(self.dtype).startswith("torch."):
+            object.__setattr__(self, "dtype", str(self.dtype).removeprefix("torch."))
         check_choices(self)
         check_minimum(self)
         ratio = self.memory_ratio

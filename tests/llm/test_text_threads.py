@@ -57,6 +57,7 @@ def test_who_leaves_while_he_waits_for_the_thread_is_not_served() -> None:
         second = asyncio.ensure_future(in_thread(LONG, served.append, "second"))
         await asyncio.sleep(0.05)
         second.cancel()
+        await asyncio.wait([second])
         go_on.set()
         assert await first
         await in_thread(LONG, served.append, "third")
