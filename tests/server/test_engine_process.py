@@ -25,7 +25,7 @@ def server(tmp_path: Path) -> Iterator[LiveServer]:
 
 
 def engine_of(server: LiveServer) -> int:
-    pid: int = server.get("/get_server_info")[1]["engine"]["pid"]
+    (pid,) = children_of(server.process.pid)
     return pid
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from contextlib import aclosing
 from dataclasses import asdict
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 import minisgl
 from minisgl.core import SamplingParams
+from minisgl.message import EngineInfo
 from minisgl.server.endpoints.common import ANSWER_TIMEOUT_S, engine_answers, json_response, state_of
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.errors import ApiError
@@ -27,10 +29,15 @@ async def get_server_info(request: Request) -> Response:
         version=minisgl.__version__,
         model_path=state.model_name,
         max_total_num_tokens=state.ready_engine().limits.pool_len,
-        engine=None if state.info is None else asdict(state.info),
+        engine=None if state.info is None else _shown(state.info, state.model_name),
         internal_states=[asdict(stats)],
     )
     return json_response(info)
+
+
+def _shown(info: EngineInfo, model_name: str) -> dict[str, Any]:
+    """Without what is about this machine, as where files are, and by the name that the model is served under."""
+    return {key: value for key, value in asdict(info).items() if key not in ("path", "pid")} | {"model": model_name}
 
 
 async def get_model_info(request: Request) -> Response:

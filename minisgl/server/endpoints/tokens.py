@@ -11,7 +11,7 @@ from minisgl.server.endpoints.common import check_model, json_response, read_bod
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.info import Text, Tokens
-from minisgl.server.schema.messages import plain
+from minisgl.server.schema.messages import plain_messages
 from minisgl.server.schema.template import template_kwargs
 from minisgl.server.schema.tokens import DetokenizeRequest, TokenizeRequest
 from minisgl.server.stream.logprobs import token_name
@@ -67,7 +67,7 @@ def _encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool) -> list[i
 
 
 async def _chat_ids(engine: EngineClient, body: TokenizeRequest) -> list[int]:
-    messages = [plain(message) for message in body.messages or ()]
+    messages = plain_messages(body.messages or ())
     try:
         prepared = await engine.prepare_chat(messages, SamplingParams(), template_kwargs(body))
     except ValueError as error:

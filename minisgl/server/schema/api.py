@@ -28,9 +28,10 @@ from minisgl.server.schema.tokens import DetokenizeRequest, TokenizeRequest
 
 _KEY = {401: "The API key is missing or wrong."}
 _ENGINE = _KEY | {500: "Our mistake; the log says more.", 503: "Loading, draining, dead, or too slow."}
-_BODY = _ENGINE | {400: "The request is wrong; `param` names the field.", 413: "The body is too large."}
+_BUSY = {429: "Too much runs and waits, or is being sent; `Retry-After` says when to come again."}
+_BODY = _ENGINE | {400: "The request is wrong; `param` names the field.", 413: "The body is too large."} | _BUSY
+_PAGE = {403: "A browser sent it for a page of another origin."}
 _MODEL = _BODY | {404: "No such model."}
-_JOB = _MODEL | {429: "Too much runs and waits; `Retry-After` says when to come again."}
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class Operation:
 
 
 OPERATIONS = (
-    Operation("post", "/v1/chat/completions", "A chat's next message", ChatCompletion, _JOB, ChatRequest, ChatChunk),
-    Operation("post", "/v1/completions", "How prompts go on", Completion, _JOB, CompletionRequest, Completion),
+    Operation("post", "/v1/chat/completions", "A chat's next message", ChatCompletion, _MODEL, ChatRequest, ChatChunk),
+    Operation("post", "/v1/completions", "How prompts go on", Completion, _MODEL, CompletionRequest, Completion),
     Operation("get", "/v1/models", "The one model that is served", ModelList, _ENGINE),
     Operation("get", "/v1/models/{model}", "The model of that name", Model, _ENGINE | {404: "No such model."}),
     Operation(
@@ -60,14 +61,14 @@ OPERATIONS = (
         "/generate",
         "How prompts go on, in SGLang's form",
         Generated | list[Generated],
-        _JOB,
+        _MODEL,
         GenerateRequest,
         Generated,
     ),
     Operation("post", "/tokenize", "The token ids of a text or a chat", Tokens, _MODEL, TokenizeRequest),
     Operation("post", "/detokenize", "The text of token ids", Text, _MODEL, DetokenizeRequest),
-    Operation("post", "/flush_cache", "Later requests use nothing that is cached now", Flushed, _ENGINE),
-    Operation("post", "/abort_request", "End requests that run or wait", Aborted, _BODY, AbortRequest),
+    Operation("post", "/flush_cache", "Later requests use nothing that is cached now", Flushed, _ENGINE | _PAGE),
+    Operation("post", "/abort_request", "End requests that run or wait", Aborted, _BODY | _PAGE, AbortRequest),
     Operation("get", "/health", "Whether requests are served", Health, {503: "Loading, draining or dead."}),
     Operation("get", "/health_generate", "Whether the engine generates", Alive, _ENGINE),
     Operation("get", "/get_server_info", "What runs here, and counters as of now", ServerInfo, _ENGINE),

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 
+from minisgl.server.errors import ApiError
+
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 
 
-class TextPart(msgspec.Struct):
-    type: Literal["text"]
+class TextPart(msgspec.Struct, tag_field="type", tag="text"):
     text: str
+
+
+class RefusalPart(msgspec.Struct, tag_field="type", tag="refusal"):
+    """What an assistant said instead; text as any other."""
+
+    refusal: str
 
 
 class Function(msgspec.Struct, omit_defaults=True):
@@ -28,10 +36,14 @@ class ToolCall(msgspec.Struct, omit_defaults=True):
 
 
 class ChatMessage(msgspec.Struct, omit_defaults=True):
-    """One message. Only an assistant's that calls tools may have no content; parts of it are joined."""
+    """One message. Only an assistant's that calls tools, or refuses, may have no content; parts of it are joined.
+
+    function_call: one of tool_calls, as they were written before there were several.
+    """
 
     role: Role
-    content: str | list[TextPart] | None = None
+    content: str | list[TextPart | RefusalPart] | None = None
+    function_call: Function | None = None
     name: str | None = None
     reasoning_content: str | None = None
     refusal: str | None = None
@@ -39,13 +51,37 @@ class ChatMessage(msgspec.Struct, omit_defaults=True):
     tool_calls: list[ToolCall] | None = None
 
 
-def plain(message: ChatMessage) -> dict[str, Any]:
-    """As templates read it: what is absent is not there, and arguments of calls are objects again."""
+def plain_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    """As templates read them: what is absent is not there, and arguments of calls are objects again.
+
+    ApiError 400 for a refusal that is not an assistant's.
+    """
+    return [_plain(message, f"messages[{i}]") for i, message in enumerate(messages)]
+
+
+def _plain(message: ChatMessage, where: str) -> dict[str, Any]:
     made: dict[str, Any] = msgspec.to_builtins(message)
+    function_call = made.pop("function_call", None)
+    if function_call is not None and message.role == "assistant" and not message.tool_calls:
+        made["tool_calls"] = [{"function": function_call}]
     for call in made.get("tool_calls", ()):
         call["type"] = "function"
         call["function"]["arguments"] = _arguments(call["function"].get("arguments"))
+    if isinstance(message.content, list):
+        parts = enumerate(message.content)
+        made["content"] = [_text_part(part, message.role, f"{where}.content[{j}]") for j, part in parts]
+    elif message.content is None and message.refusal and message.role == "assistant":
+        made["content"] = message.refusal
     return made
+
+
+def _text_part(part: TextPart | RefusalPart, role: Role, where: str) -> dict[str, str]:
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text}
+    if role != "assistant":
+        name = f"{where}.type"
+        raise ApiError(400, f"{name}: only an assistant refuses, not a {role}", param=name)
+    return {"type": "text", "text": part.refusal}
 
 
 def _arguments(arguments: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 from collections.abc import Iterable
 from concurrent.futures import Future
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 from support.asgi import CHAT, COMPLETIONS, GENERATE, HI, Api, Exchange, ids_of, says
 from support.scripted_link import Item
+from support.server_app import ask
 from support.tiny_model import BOS, TEMPLATE
 
 import minisgl
-from minisgl.message import UserMsg
+from minisgl.message import EngineInfo, UserMsg
+from minisgl.server.config import ServerConfig
 from minisgl.server.endpoints import control, info, tokens
 
 
@@ -107,6 +110,37 @@ def test_a_question_is_not_kept_waiting_by_an_engine_that_does_not_answer(
     assert api.check_error(503, response)["code"] == "engine_slow"
 
 
+@pytest.mark.parametrize(("path", "body"), [("/flush_cache", b""), ("/abort_request", b'{"abort_all":true}')])
+def test_pages_of_other_origins_control_nothing(path: str, body: bytes) -> None:
+    """A browser sends a POST without a body for any page, and its answer is of no account."""
+    api = Api(config=ServerConfig(cors_origins=["https://ours"]))
+    kind = {"content-type": "application/json"} if body else {}
+    for origin in ("http://evil", "null", "", "http://server"):
+        response = ask(api.app, "POST", path, content=body, headers=kind | {"origin": origin})
+        assert api.check_error(403, response)["code"] == "foreign_origin"
+    assert api.link.num_flushes == 0
+    for fine in (kind, kind | {"origin": "https://ours"}):
+        assert ask(api.app, "POST", path, content=body, headers=fine).status_code == 200
+
+
+def test_server_info_says_nothing_of_the_machine() -> None:
+    fields = {field.name: field.name for field in dataclasses.fields(EngineInfo)}
+    info = EngineInfo(**{**fields, "path": "/home/somebody/model", "model": "/home/somebody/model", "pid": 424242})  # type: ignore[arg-type]
+    response = Api(info=info, model_name="a-model").get("/get_server_info")
+    assert response.json()["engine"]["model"] == "a-model"
+    assert response.json()["engine"]["page_size"] == "page_size"
+    assert "somebody" not in response.text
+    assert "424242" not in response.text
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@pytest.mark.parametrize("path", ["/v1/responses", "/v1/responses/resp_1/cancel", "/v1/embeddings", "/v1/audio/speech"])
+def test_what_is_not_served_of_openai_s_api_is_refused_by_name(api: Api, method: str, path: str) -> None:
+    error = api.check_error(400, ask(api.app, method, path))
+    assert error["code"] == "unsupported_endpoint"
+    assert path.split("/")[2] in error["message"]
+
+
 def test_health_generate_asks_for_one_token_past_the_gate() -> None:
     api = Api(says("Hello"))
     with api.state.gate.enter(api.state.gate.capacity):
@@ -196,6 +230,36 @@ def test_the_template_gets_its_variables(api: Api) -> None:
         assert api.whole("/tokenize", messages=HI, **fields)["tokens"] == ids_of("low-x-Hi")
     finally:
         api.engine.tokenizer.hf.chat_template = TEMPLATE
+
+
+SHOWING = (
+    "{% for m in messages %}{{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments.x }}{% endfor %}|{% endfor %}"
+)
+
+
+@pytest.mark.parametrize(
+    ("message", "written"),
+    [
+        ({"content": None, "function_call": {"name": "f", "arguments": '{"x": 5}'}}, "f5"),
+        ({"content": "Well", "function_call": {"name": "f", "arguments": '{"x": 5}'}}, "Wellf5"),
+        ({"content": [{"type": "refusal", "refusal": "No."}, {"type": "text", "text": "Never."}]}, "No.Never."),
+        ({"content": None, "refusal": "No."}, "No."),
+        ({"content": "", "refusal": None}, ""),
+    ],
+)
+def test_what_an_assistant_did_before_reaches_the_template(api: Api, message: dict[str, Any], written: str) -> None:
+    api.engine.tokenizer.hf.chat_template = SHOWING
+    try:
+        made = api.whole("/tokenize", messages=[*HI, {"role": "assistant", **message}])
+        assert made["tokens"] == ids_of(f"Hi|{written}|")
+    finally:
+        api.engine.tokenizer.hf.chat_template = TEMPLATE
+
+
+def test_no_best_tokens_without_logprobs_is_nothing_asked(api: Api) -> None:
+    for logprobs in (None, False):
+        assert api.whole(CHAT, messages=HI, top_logprobs=0, logprobs=logprobs)["choices"][0]["logprobs"] is None
 
 
 def test_an_answer_may_go_on_where_the_last_message_ends(api: Api) -> None:

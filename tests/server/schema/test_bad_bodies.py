@@ -8,6 +8,7 @@ import pytest
 from support.asgi import CHAT, COMPLETIONS, GENERATE, HI, Api, says
 
 POSTS = [CHAT, COMPLETIONS, GENERATE, "/tokenize", "/detokenize", "/abort_request"]
+REFUSAL = {"type": "refusal", "refusal": "No."}
 GOOD = {
     CHAT: b'{"messages":[{"role":"user","content":"Hi"}]%s}',
     COMPLETIONS: b'{"prompt":"Hi"%s}',
@@ -95,6 +96,9 @@ def test_the_character_nul_is_legal(api: Api) -> None:
         (CHAT, {"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
         (CHAT, {"messages": [{"role": "user", "content": [{"text": "Hi"}]}]}, "messages[0].content[0].type"),
         (CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content[0].type"),
+        (CHAT, {"messages": [{"role": "user", "function_call": {"name": "f"}}]}, "messages[0].content"),
+        (CHAT, {"messages": [{"role": "user", "content": [REFUSAL]}]}, "messages[0].content[0].type"),
+        (CHAT, {"messages": HI, "top_logprobs": 1}, "top_logprobs"),
         (COMPLETIONS, {}, "prompt"),
         (COMPLETIONS, {"prompt": None}, "prompt"),
         (COMPLETIONS, {"prompt": []}, "prompt"),

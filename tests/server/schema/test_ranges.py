@@ -235,10 +235,11 @@ def test_text_parts_are_the_joined_text(api: Api, content: Any) -> None:
 
 
 def test_arguments_of_earlier_calls_are_objects_for_the_template(api: Api) -> None:
-    from minisgl.server.schema.messages import ChatMessage, plain
+    from minisgl.server.schema.messages import ChatMessage, plain_messages
 
     def call(arguments: str) -> Any:
         raw = {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": arguments}}]}
-        return plain(msgspec.convert(raw, ChatMessage))["tool_calls"][0]["function"]["arguments"]
+        (made,) = plain_messages([msgspec.convert(raw, ChatMessage)])
+        return made["tool_calls"][0]["function"]["arguments"]
 
     assert [call('{"a": 1}'), call(""), call("{broken"), call("[" * 10_000)] == [{"a": 1}, {}, "{broken", "[" * 10_000]
