@@ -25,8 +25,18 @@ class Limits:
     def check(self, input_ids: Int32Array, params: SamplingParams) -> None:
         """Raise ValueError, with names and numbers, when this request can never run (ContextLengthError: too long)."""
         self._check_ids(input_ids)
-        self._check_len(len(input_ids), min(params.max_tokens, 1))
+        self.check_len(len(input_ids), min(params.max_tokens, 1))
         params.validate_vocab(self.vocab_size)
+
+    def check_len(self, prompt_len: int, min_new: int = 0) -> None:
+        """Raise ContextLengthError when a prompt of so many tokens, and min_new more, can never run."""
+        if prompt_len + min_new > self.max_seq_len:
+            raise ContextLengthError(
+                f"the prompt has {prompt_len} tokens, but the context length is {self.max_seq_len} tokens"
+                f" and the answer needs at least {min_new}"
+            )
+        if prompt_len > self.pool_len:
+            raise ContextLengthError(f"the prompt has {prompt_len} tokens, but the KV pool holds only {self.pool_len}")
 
     def check_text(self, text: str, longest_token: int) -> None:
         """Raise ContextLengthError, before it is tokenized, when a text is too long whatever its tokens are.
@@ -55,12 +65,3 @@ class Limits:
         if low < 0 or high >= self.vocab_size:
             bad = low if low < 0 else high
             raise ValueError(f"token id {bad} is outside the vocabulary of {self.vocab_size} tokens")
-
-    def _check_len(self, prompt_len: int, min_new: int) -> None:
-        if prompt_len + min_new > self.max_seq_len:
-            raise ContextLengthError(
-                f"the prompt has {prompt_len} tokens, but the context length is {self.max_seq_len} tokens"
-                f" and the answer needs at least {min_new}"
-            )
-        if prompt_len > self.pool_len:
-            raise ContextLengthError(f"the prompt has {prompt_len} tokens, but the KV pool holds only {self.pool_len}")

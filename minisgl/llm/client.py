@@ -72,8 +72,11 @@ class Client:
 
     def prepare(self, prompt: Prompt, params: SamplingParams | None, cache_salt: str = "") -> Prepared:
         """Tokenize a text, take token ids as they are, and check both. ValueError when it can never run."""
-        input_ids = self._encode(prompt, self.tokenizer.encode) if isinstance(prompt, str) else _token_ids(prompt)
-        return self._checked(input_ids, params, cache_salt)
+        if isinstance(prompt, str):
+            return self._checked(self._encode(prompt, self.tokenizer.encode), params, cache_salt)
+        if isinstance(prompt, list):  # millions of tokens are refused before an array is made of them
+            self.limits.check_len(len(prompt))
+        return self._checked(_token_ids(prompt), params, cache_salt)
 
     def prepare_chat(
         self,

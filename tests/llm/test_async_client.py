@@ -139,6 +139,13 @@ def test_skip_special_tokens_is_the_readers_choice() -> None:
     assert (text(True), text(False)) == ("a", "a</s>")
 
 
+def test_no_array_is_made_of_token_ids_that_never_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes a quarter of a second for some millions, in which no other thread runs."""
+    monkeypatch.setattr("minisgl.llm.client._token_ids", lambda prompt: pytest.fail("an array was made"))
+    with pytest.raises(ContextLengthError, match="600 tokens, but the context length is 512"):
+        asyncio.run(make_engine_client().prepare([1] * 600, None))
+
+
 def test_a_failed_request_says_why_and_the_next_one_runs() -> None:
     def script(request: UserMsg) -> Iterable[object]:
         return [*tokens("h"), RuntimeError("NaN in row 3")] if request.uid == 0 else [*tokens("ok"), EOS]
