@@ -30,6 +30,7 @@ class GenerateAnswer:
         self._firsts = _first_indexes(prepared)
         self._progress: dict[int, _Progress] = {}
         self._maker = LogprobsMaker(request, tokenizer) if request.return_logprob else None
+        self._with_prompt = request.wants_prompt_logprobs
         self._started = perf_counter()
 
     def whole(self, outputs: Sequence[Output]) -> bytes:
@@ -74,7 +75,7 @@ class GenerateAnswer:
     ) -> dict[str, Any]:
         maker.add(progress.output, news.get("logprobs", ()))
         made = maker.meta("output", progress.output)
-        prompt_logprobs = news.get("prompt_logprobs")
+        prompt_logprobs = news.get("prompt_logprobs") if self._with_prompt else None
         if prompt_logprobs is not None:
             progress.prompt = maker.of_prompt(int(prompt.input_ids[0]), prompt_logprobs)
         if progress.prompt is not None and (prompt_logprobs is not None or news["finish_reason"] is not None):

@@ -225,6 +225,18 @@ def test_generate_gives_one_object_for_one_text_and_a_list_for_lists() -> None:
     assert api.whole(GENERATE, input_ids=[1, 2], lora_path=None)["meta_info"]["prompt_tokens"] == 2
 
 
+@pytest.mark.parametrize("return_logprob", [False, True])
+def test_generate_may_be_asked_for_no_token_as_sglang_s_clients_do_to_fill_the_cache(return_logprob: bool) -> None:
+    api = Api()
+    body = {"text": "Hi", "sampling_params": {"max_new_tokens": 0}, "return_logprob": return_logprob}
+    (event,) = api.events(GENERATE, **body)
+    for answer in (api.whole(GENERATE, **body), event):
+        meta = answer["meta_info"]
+        assert (answer["text"], meta["completion_tokens"], meta["prompt_tokens"]) == ("", 0, 2)
+        assert "input_token_logprobs" not in meta
+        assert ("output_token_logprobs" in meta) == return_logprob
+
+
 def test_generate_gives_the_prompt_s_logprobs_from_where_they_are_wanted() -> None:
     api = Api(says("x"))
     body = {"text": "abcd", "return_logprob": True, "top_logprobs_num": 1, "return_text_in_logprobs": True}
