@@ -15,10 +15,10 @@ import yaml
 
 from minisgl.cli.app import build_app
 from minisgl.server.config import ServerConfig
-from minisgl.server.engine_process import SHUTDOWN_S
 from minisgl.server.exposition import FAMILIES
 from minisgl.server.http import CUT_S
 from minisgl.server.lifecycle import GRACE_S
+from minisgl.server.remote_handle import SHUTDOWN_S
 
 ROOT = Path(__file__).parents[1]
 DEPLOY = ROOT / "deploy"

@@ -64,7 +64,7 @@ class EngineProcess:
         engine = self.config.engine
         path = resolve_model(engine.model, need_weights=engine.load_format != "dummy")
         parts = assemble(self.config, path, self._progress)
-        return parts, describe(parts, self.config, path)
+        return parts, info_of(parts, self.config, path)
 
     def _progress(self, stage: str) -> None:
         self.outbox.send([LoadProgress(stage)])
@@ -75,7 +75,7 @@ class EngineProcess:
         return 1
 
 
-def describe(parts: Parts, config: LLMConfig, path: Path) -> EngineInfo:
+def info_of(parts: Parts, config: LLMConfig, path: Path) -> EngineInfo:
     """What became of the configuration."""
     spec, limits = parts.engine.spec, parts.limits
     return EngineInfo(

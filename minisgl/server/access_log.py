@@ -13,7 +13,7 @@ PROBES = frozenset({"/health", "/metrics"})  # asked every few seconds by machin
 
 
 def log_request(record: RequestRecord) -> None:
-    """A listener of the request book. The record's numbers go along as `fields`, for a formatter that wants them."""
+    """A hook of the request book. The record's numbers go along as `fields`, for a formatter that wants them."""
     log = logger.debug if record.path in PROBES else logger.info
     log(
         "%s %s %d %s",

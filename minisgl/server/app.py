@@ -11,7 +11,7 @@ from minisgl.server.config import ServerConfig
 from minisgl.server.endpoints import ROUTES
 from minisgl.server.errors import ApiError
 from minisgl.server.middleware import ApiKey, BodyLimit, Guard, Recorder
-from minisgl.server.operations import OPERATIONS
+from minisgl.server.operations import PROBE_ROUTES
 from minisgl.server.records import RequestBook
 from minisgl.server.responses import answer_api_error, answer_http_exception
 from minisgl.server.state import ServerState
@@ -22,7 +22,7 @@ SHOWN_HEADERS = ("x-request-id", "x-client-request-id", "retry-after")  # to a p
 def build_app(state: ServerState) -> Starlette:
     """Routes find `state` as `request.app.state.server`; replacing it there is how the server changes."""
     app = Starlette(
-        routes=[*OPERATIONS, *ROUTES],
+        routes=[*PROBE_ROUTES, *ROUTES],
         middleware=_middleware(state.config, state.book),
         exception_handlers={ApiError: answer_api_error, HTTPException: answer_http_exception},
     )

@@ -46,4 +46,4 @@ async def _engine_stats(state: ServerState) -> EngineStats | None:
         return None
 
 
-OPERATIONS = [Route("/health", health), Route("/metrics", metrics)]
+PROBE_ROUTES = [Route("/health", health), Route("/metrics", metrics)]

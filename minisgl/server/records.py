@@ -1,4 +1,4 @@
-"""What is known of each HTTP request: made when it comes, told to those who listen when it ends."""
+"""What is known of each HTTP request: made when it comes, told to hooks when it ends."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class RequestRecord:
             self.queue_s = max(seconds, self.queue_s or 0.0)
 
 
-Listener = Callable[[RequestRecord], None]
+CloseHook = Callable[[RequestRecord], None]
 
 
 class RequestBook:
     """The requests that are open, by their id. Belongs to the event loop's thread."""
 
-    def __init__(self, listeners: Iterable[Listener]) -> None:
-        self._listeners = tuple(listeners)
+    def __init__(self, hooks: Iterable[CloseHook]) -> None:
+        self._hooks = tuple(hooks)
         self._open: dict[str, RequestRecord] = {}
 
     def __len__(self) -> int:
@@ -59,8 +59,8 @@ class RequestBook:
         return self._open.get(request_id)
 
     def close(self, record: RequestRecord) -> None:
-        """The request is over: forget it, and tell the listeners."""
+        """The request is over: forget it, and tell the hooks."""
         del self._open[record.request_id]
         record.total_s = time.perf_counter() - record.started
-        for listen in self._listeners:
-            listen(record)
+        for hook in self._hooks:
+            hook(record)

@@ -25,7 +25,7 @@ class Reporter:
         logger.info("loading: %s", stage)
 
     def ready(self, address: str, model: str, info: EngineInfo, seconds: float) -> None:
-        logger.info("%s is loaded after %.1f s: %s", model, seconds, ", ".join(map(" ".join, describe(info).items())))
+        logger.info("%s is loaded after %.1f s: %s", model, seconds, ", ".join(map(" ".join, facts_of(info).items())))
         logger.info("serving %s on %s", model, address)
 
     def draining(self, num_open: int, timeout: float) -> None:
@@ -43,7 +43,7 @@ class Reporter:
         """Nothing more will be reported; the last call, whatever happened."""
 
 
-def describe(info: EngineInfo) -> dict[str, str]:
+def facts_of(info: EngineInfo) -> dict[str, str]:
     """What "auto" became on this machine, by a word for each."""
     return {
         "weights": f"{info.dtype} on {info.device}",

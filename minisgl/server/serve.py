@@ -17,7 +17,7 @@ from minisgl.server.lifecycle import Lifecycle, StartEngine
 from minisgl.server.listener import is_private, listen
 from minisgl.server.logs import install_logs
 from minisgl.server.metrics import Metrics
-from minisgl.server.records import Listener, RequestBook
+from minisgl.server.records import CloseHook, RequestBook
 from minisgl.server.reporter import Reporter
 from minisgl.server.state import ServerState
 from minisgl.server.tracing import start_tracing
@@ -30,13 +30,13 @@ def serve(config: LLMConfig, server: ServerConfig, start_engine: StartEngine, re
     listener = listen(server.host, server.port)
     if server.api_key is None and not is_private(listener):
         reporter.unprotected(server.host)
-    with listener, _listeners(server, model_name) as (metrics, listeners):
+    with listener, _hooks(server, model_name) as (metrics, hooks):
         state = ServerState(
             config=server,
             model_name=model_name,
             gate=Gate(config.engine.max_running_req, server.max_queued),
             metrics=metrics,
-            book=RequestBook(listeners),
+            book=RequestBook(hooks),
         )
         lifecycle = Lifecycle(build_app(state), listener, start_engine, reporter)
         with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
@@ -44,15 +44,15 @@ def serve(config: LLMConfig, server: ServerConfig, start_engine: StartEngine, re
 
 
 @contextmanager
-def _listeners(server: ServerConfig, model_name: str) -> Iterator[tuple[Metrics, list[Listener]]]:
+def _hooks(server: ServerConfig, model_name: str) -> Iterator[tuple[Metrics, list[CloseHook]]]:
     """Who is told of every request that is over. The last spans are sent on the way out."""
     metrics = Metrics()
-    listeners: list[Listener] = [metrics.count, log_request]
+    hooks: list[CloseHook] = [metrics.count, log_request]
     if server.otlp_endpoint is None:
-        yield metrics, listeners
+        yield metrics, hooks
         return
     tracing = start_tracing(server.otlp_endpoint, model_name)
     try:
-        yield metrics, [*listeners, tracing]
+        yield metrics, [*hooks, tracing]
     finally:
         tracing.close()

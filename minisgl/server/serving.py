@@ -14,11 +14,11 @@ from minisgl.llm import EngineDied
 from minisgl.llm.client import Delta, Prepared
 from minisgl.llm.stream import Output
 from minisgl.server.errors import ApiError
+from minisgl.server.response_writer import ResponseWriter, wait_for_disconnect
 from minisgl.server.running import Cause, Cutoff
 from minisgl.server.state import ServerState
 from minisgl.server.stream.answer import Answer
 from minisgl.server.stream.building import make_events, make_whole
-from minisgl.server.wire import Wire, wait_for_disconnect
 from minisgl.utils.logging import get_logger
 
 logger = get_logger(__name__)
@@ -74,14 +74,14 @@ class Generation:
         self._outputs: dict[int, Output] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        wire = Wire(send)
+        writer = ResponseWriter(send)
         watcher = asyncio.create_task(self._watch(receive))
         try:
             async with self._cutoff:
-                await self._serve(wire)
+                await self._serve(writer)
         except Exception as error:
             if (told := self._told(error)) is not None:
-                await wire.fail(told)
+                await writer.fail(told)
         finally:
             watcher.cancel()
 
@@ -102,21 +102,21 @@ class Generation:
         await wait_for_disconnect(receive)
         self._cutoff.cut("disconnect")
 
-    async def _serve(self, wire: Wire) -> None:
+    async def _serve(self, writer: ResponseWriter) -> None:
         """The gate comes first, so that no more is tokenized, and held, than may run and wait.
 
         The place there is given back when the engine is done, however slowly the client reads.
         """
         job, state = self._job, self._state
         with state.running.enter(job.names, self._cutoff), state.gate.enter(job.num_sequences) as leave:
-            await self._observe(await job.prepare(), wire, leave)
+            await self._observe(await job.prepare(), writer, leave)
 
-    async def _observe(self, prepared: list[Prepared], wire: Wire, leave: Callable[[], None]) -> None:
+    async def _observe(self, prepared: list[Prepared], writer: ResponseWriter, leave: Callable[[], None]) -> None:
         """Whatever happens, the observer hears of it."""
         self._observer.started(self._job.request_id, self._job.endpoint, prepared)
         ending: Ending = "error"
         try:
-            await self._run(prepared, self._job.answer(prepared), wire, leave)
+            await self._run(prepared, self._job.answer(prepared), writer, leave)
             ending = "ok"
         except asyncio.CancelledError:
             ending = self._cutoff.cause or "timeout"
@@ -124,17 +124,19 @@ class Generation:
         finally:
             self._observer.finished(ending, [self._outputs[index] for index in sorted(self._outputs)])
 
-    async def _run(self, prepared: list[Prepared], answer: Answer, wire: Wire, leave: Callable[[], None]) -> None:
+    async def _run(
+        self, prepared: list[Prepared], answer: Answer, writer: ResponseWriter, leave: Callable[[], None]
+    ) -> None:
         async with aclosing(self._engine.run(prepared, keep_text=not self._job.stream, on_over=leave)) as steps:
             async for deltas in steps:
                 self._take(deltas)
                 if self._job.stream:
-                    await wire.write(await make_events(answer, deltas))
+                    await writer.write(await make_events(answer, deltas))
         outputs = [self._outputs[index] for index in range(len(prepared))]
         if self._job.stream:
-            await wire.end(answer.end(outputs))
+            await writer.end(answer.end(outputs))
         else:
-            await wire.whole(await make_whole(answer, outputs))
+            await writer.whole(await make_whole(answer, outputs))
 
     def _take(self, deltas: list[Delta]) -> None:
         """Note what has come. ApiError when a part of the request cannot come to a good end: then all of it ends."""

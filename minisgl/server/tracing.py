@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 NS = 10**9
 EXPORT_TIMEOUT_S = 3.0  # for a batch, its retries included; so long may the end of the server wait
-OPERATIONS = {"/v1/chat/completions": "chat"}  # every other one completes a text
+SPAN_OPERATIONS = {"/v1/chat/completions": "chat"}  # every other one completes a text
 
 
 class Tracing:
-    """A listener of the request book. `close` sends what is left."""
+    """A hook of the request book. `close` sends what is left."""
 
     def __init__(self, provider: TracerProvider, model_name: str) -> None:
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -34,7 +34,7 @@ class Tracing:
 
         if record.endpoint is None:
             return
-        operation = OPERATIONS.get(record.endpoint, "text_completion")
+        operation = SPAN_OPERATIONS.get(record.endpoint, "text_completion")
         start = int(record.started_at * NS)
         span = self._tracer.start_span(
             f"{operation} {self._model_name}",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from minisgl.cli.startup import TerminalReporter, make_reporter
+from minisgl.cli.terminal_reporter import TerminalReporter, make_reporter
 from minisgl.env import ENV
 from minisgl.server.config import ServerConfig
 from minisgl.server.reporter import Reporter

@@ -10,11 +10,11 @@ BOS_MODEL = Path(__file__).parents[1] / "data" / "tok" / "bos"
 AS_SERVE_DOES = """
 import sys
 from minisgl.cli.app import build_app
-from minisgl.cli.startup import make_reporter
+from minisgl.cli.terminal_reporter import make_reporter
 from minisgl.llm import AsyncClient, LLMConfig, RemoteEngine
 from minisgl.server.config import ServerConfig
 from minisgl.server.serve import serve
-import minisgl.server.engine_process
+import minisgl.server.remote_handle
 
 build_app("serve")
 LLMConfig.from_kwargs(model="smollm2", dtype="bfloat16").to_kwargs()

@@ -7,7 +7,7 @@ import re
 import msgspec
 from support.asgi import CHAT, COMPLETIONS, HI, Api
 
-from minisgl.server.app import OPERATIONS, ROUTES
+from minisgl.server.app import PROBE_ROUTES, ROUTES
 from minisgl.server.openapi import document
 from minisgl.server.schema.chat import ChatRequest
 
@@ -15,7 +15,7 @@ NOT_DESCRIBED = {"/metrics", "/openapi.json", "/docs"}
 
 
 def test_every_route_is_described_and_nothing_else() -> None:
-    routes = {re.sub(":path", "", route.path): route.methods - {"HEAD"} for route in [*OPERATIONS, *ROUTES]}
+    routes = {re.sub(":path", "", route.path): route.methods - {"HEAD"} for route in [*PROBE_ROUTES, *ROUTES]}
     described = {path: {method.upper() for method in methods} for path, methods in document()["paths"].items()}
     assert described == {path: methods for path, methods in routes.items() if path not in NOT_DESCRIBED}
 

@@ -12,7 +12,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from minisgl import __version__
-from minisgl.server.reporter import Reporter, describe
+from minisgl.server.reporter import Reporter, facts_of
 
 if TYPE_CHECKING:
     from minisgl.message import EngineInfo
@@ -58,7 +58,7 @@ def rows_of(address: str, model: str, info: EngineInfo, seconds: float) -> list[
     """What to show: name and value."""
     return [
         ("model", f"{model}, loaded in {seconds:.1f} s"),
-        *describe(info).items(),
+        *facts_of(info).items(),
         ("API", f"{address}/v1"),
         ("stop", "Ctrl-C"),
     ]

@@ -15,7 +15,7 @@ _EVENTS = [
 ]
 
 
-class Wire:
+class ResponseWriter:
     """has_begun: status and headers are out, so an error can only be an event."""
 
     def __init__(self, send: Send) -> None:

@@ -11,7 +11,7 @@ from minisgl.server.lifecycle import Tell
 SHUTDOWN_S = 3.0  # for the step that runs; open requests have had their time
 
 
-class EngineProcess:
+class RemoteHandle:
     """An EngineHandle of a `RemoteEngine`, whose process begins to load right away."""
 
     def __init__(self, config: LLMConfig, on_progress: Tell, on_death: Tell) -> None:
