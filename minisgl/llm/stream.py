@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from minisgl.core import SamplingParams, TokenLogprobs
 from minisgl.message import FinishReason, TokenReply
@@ -42,8 +41,7 @@ class Output(TypedDict, total=False):
     choices: list[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """A reply and when it came (`time.perf_counter`), however late its reader takes it."""
 
     reply: TokenReply

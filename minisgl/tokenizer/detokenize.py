@@ -26,7 +26,9 @@ class IncrementalDetokenizer:
 
     def push(self, token_ids: Sequence[int]) -> str:
         """The text that is now certain; often "", when a character is not complete."""
-        return self._decoder.push([i for i in token_ids if i not in self._hidden])
+        if not self._hidden.isdisjoint(token_ids):
+            token_ids = [i for i in token_ids if i not in self._hidden]
+        return self._decoder.push(token_ids)
 
     def flush(self) -> str:
         """The rest, once no token follows; "" if a character was not cut off."""
@@ -34,7 +36,7 @@ class IncrementalDetokenizer:
 
 
 class _Decoder(Protocol):
-    def push(self, token_ids: list[int]) -> str: ...
+    def push(self, token_ids: Sequence[int]) -> str: ...
 
     def flush(self) -> str: ...
 
@@ -46,8 +48,8 @@ class _Bytes:
         self._id_to_token = backend.id_to_token
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def push(self, token_ids: list[int]) -> str:
-        return self._utf8.decode(b"".join(byte_level_bytes(self._id_to_token(i)) for i in token_ids))
+    def push(self, token_ids: Sequence[int]) -> str:
+        return self._utf8.decode(b"".join(map(byte_level_bytes, map(self._id_to_token, token_ids))))
 
     def flush(self) -> str:
         return self._utf8.decode(b"", final=True)
@@ -66,7 +68,7 @@ class _Window:
         self._window: list[int] = []
         self._given = ""
 
-    def push(self, token_ids: list[int]) -> str:
+    def push(self, token_ids: Sequence[int]) -> str:
         known = [i for i in token_ids if self._backend.id_to_token(i) is not None]
         self._window += known
         if not known or known[-1] in self._byte_ids:

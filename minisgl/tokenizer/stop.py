@@ -20,6 +20,10 @@ class StopStrings:
         self._held = ""
         self.stopped = False
 
+    def __bool__(self) -> bool:
+        """Whether there is any to be found."""
+        return bool(self._automata)
+
     def push(self, piece: str, armed: bool = True) -> str:
         """The text that is in no stop string. Unarmed, a stop string that ends within `piece` does not count."""
         assert not self.stopped

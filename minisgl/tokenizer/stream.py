@@ -46,6 +46,9 @@ class TextStream:
 
         After a stop, tokens are ignored: the scheduler may have generated some before it heard of it.
         """
+        if not self._stops and not final:
+            self._num_tokens += len(token_ids)
+            return TextDelta(self._detokenizer.push(token_ids), self._num_tokens, False)
         texts = []
         for token_id in token_ids:
             if self._stops.stopped:
