@@ -4,7 +4,7 @@
 # make test-clients  real clients (openai-python, LangChain, lm-evaluation-harness ...) against a live server
 #
 # Another build of torch, for instance one for the GPU at hand:
-#   make setup TORCH=torch==2.12.0 TORCH_FLAGS='--index-url ADDRESS'
+#   make setup TORCH=torch==2.13.0 TORCH_FLAGS='--index-url ADDRESS'
 
 # --no-compile: Python compiles what is used when it is used; most of torch and transformers never is.
 PYTHON ?= python3

@@ -24,3 +24,7 @@ class Address:
         is_secure = parts.scheme == "https"
         path = parts.path.rstrip("/").removesuffix("/v1")
         return cls(parts.hostname, parts.port or (443 if is_secure else 80), path, is_secure)
+
+    def error(self, error: OSError) -> OSError:
+        """The same, saying where."""
+        return OSError(f"{self.host}:{self.port}: {error.strerror or error}; does a server run there?")

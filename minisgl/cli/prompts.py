@@ -25,12 +25,17 @@ class GivenPrompt:
 
 def read_prompts(given: Sequence[str], file: Path | None) -> list[GivenPrompt]:
     """Those of the command line, where - stands for stdin, then the file's lines. ValueError if there are none."""
-    texts = [sys.stdin.read() if text == "-" else text for text in given]
+    texts = [_read_stdin() if text == "-" else text for text in given]
     prompts = [GivenPrompt(text, f"prompt {number}") for number, text in enumerate(texts, 1)]
     prompts += [] if file is None else _read_lines(file)
     if not prompts:
         raise ValueError("nothing to generate: give a prompt, or --file with one a line")
     return prompts
+
+
+def _read_stdin() -> str:
+    """All of it but the last line's end, which `echo` adds and no prompt means."""
+    return sys.stdin.read().removesuffix("\n")
 
 
 def tokenize(llm: LLM, prompts: Sequence[GivenPrompt], params: SamplingParams, chat: bool) -> list[Int32Array]:

@@ -11,13 +11,14 @@ from typing import Any
 from minisgl.cli.address import Address
 from minisgl.cli.chat_model import Message, Piece
 from minisgl.cli.report import Totals
+from minisgl.core import SamplingParams
 
 TIMEOUT_S = 600.0  # of silence: a server computes a long prompt for a while
 NOT_SENT = {"logprobs", "prompt_logprobs", "n"}  # a chat shows none of them
 
 
 class RemoteModel:
-    """One server. sampling: fields of SamplingParams that differ from the server's defaults.
+    """One server. sampling: fields of SamplingParams that differ from their defaults, which a chat has everywhere.
 
     OSError when it cannot be reached, ValueError when it names no model.
     """
@@ -25,7 +26,9 @@ class RemoteModel:
     def __init__(self, url: str, api_key: str | None, sampling: Mapping[str, Any]) -> None:
         self._address = Address.of(url)
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._fields = {name: value for name, value in sampling.items() if name not in NOT_SENT}
+        defaults = SamplingParams()
+        self._fields = {"temperature": defaults.temperature, "max_tokens": defaults.max_tokens}  # not the server's
+        self._fields |= {name: value for name, value in sampling.items() if name not in NOT_SENT}
         self.name = self._first_model()
 
     def reply(self, messages: Sequence[Message]) -> Generator[Piece]:
@@ -68,6 +71,8 @@ class RemoteModel:
         try:
             response = _send(connection, "GET", self._address.path + path, None, self._headers)
             return response.status, response.read()
+        except OSError as error:
+            raise self._address.error(error) from error
         finally:
             connection.close()
 

@@ -33,7 +33,7 @@ class Limits:
         if prompt_len + min_new > self.max_seq_len:
             raise ContextLengthError(
                 f"the prompt has {prompt_len} tokens, but the context length is {self.max_seq_len} tokens"
-                f" and the answer needs at least {min_new}"
+                + (f" and the answer needs at least {min_new}" if min_new else "")
             )
         if prompt_len > self.pool_len:
             raise ContextLengthError(f"the prompt has {prompt_len} tokens, but the KV pool holds only {self.pool_len}")

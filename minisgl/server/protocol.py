@@ -10,6 +10,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from minisgl.server.errors import ApiError
 
 MAX_HEAD_BYTES = 2**16
+TOO_LONG = f"the request's head is over {MAX_HEAD_BYTES} bytes"
 HEAD_TIMEOUT_S = 60.0
 WRITE_TIMEOUT_S = 60.0  # longer than a network is likely to be down; TCP itself would wait a quarter of an hour
 _UPGRADE = re.compile(rb"(?<=\n)upgrade(?=:)", re.IGNORECASE)
@@ -24,6 +25,7 @@ class HttpProtocol(HttpToolsProtocol):
     It is dropped when its client has taken nothing for WRITE_TIMEOUT_S of an answer that waits; that ends the request.
     """
 
+    _header_bytes = 0  # of the head's lines that are complete
     _head_bytes: int | None = None  # that came after the piece in which the head began; None: no head has begun
     _is_in_body = False
     _clock: asyncio.TimerHandle | None = None
@@ -52,13 +54,20 @@ class HttpProtocol(HttpToolsProtocol):
         if was_in_head and self._head_bytes is not None:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
-                self.send_400_response(f"the request's head is over {MAX_HEAD_BYTES} bytes")
+                self.send_400_response(TOO_LONG)
         if self.cycle is None or self.cycle.response_complete:
             self._start_clock()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head_bytes = 0
+        self._head_bytes = self._header_bytes = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Counts what comes in one piece with the head's beginning, too."""
+        self._header_bytes += len(name) + len(value) + len(b": \r\n")
+        if self._header_bytes > MAX_HEAD_BYTES:
+            raise ValueError(TOO_LONG)  # the parser stops, and uvicorn answers with a 400
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._stop_clock()
@@ -74,7 +83,8 @@ class HttpProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """The connection's last words, unless an answer is on its way, into which they would be mixed."""
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            body = ApiError(400, msg, code="invalid_http").encode()
+            message = TOO_LONG if self._header_bytes > MAX_HEAD_BYTES else msg
+            body = ApiError(400, message, code="invalid_http").encode()
             head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
             self.transport.write(STATUS_LINE[400] + head + body)
         self.transport.close()

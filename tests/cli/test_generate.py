@@ -129,6 +129,7 @@ def test_chat_sends_the_prompt_through_the_template(run, fake_llm):
 
 def test_a_dash_reads_the_prompt_from_stdin(run, fake_llm):
     assert run("generate", "-", stdin="two\nlines").out == "TWO\nLINES\n"
+    assert run("generate", "-", stdin="as echo has it\n").out == "AS ECHO HAS IT\n"
 
 
 def test_ctrl_c_aborts_and_keeps_what_was_finished(run, fake_llm, monkeypatch: pytest.MonkeyPatch):

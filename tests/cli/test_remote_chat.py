@@ -19,7 +19,15 @@ def test_every_turn_sends_the_whole_history_to_the_server(run):
         {"role": "user", "content": "you"},
     ]
     assert (first["model"], first["max_tokens"], first["stream"]) == ("ok", 5, True)
-    assert "temperature" not in first
+    assert first["temperature"] == 0  # the chat's own default, whatever the server's is
+
+
+def test_a_server_that_is_not_there_is_named(run):
+    for command in (("chat", "--url", "127.0.0.1:1"), ("bench", "serve", "--url", "127.0.0.1:1")):
+        done = run(*command, stdin="hi\n")
+        assert done.code == 2
+        assert "127.0.0.1:1: " in done.err
+        assert "does a server run there?" in done.err
 
 
 def test_the_address_may_end_in_v1_and_the_key_is_sent(run):

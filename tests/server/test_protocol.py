@@ -113,6 +113,16 @@ def test_a_head_without_end_is_refused_when_it_is_too_long(header: bytes) -> Non
     with_server(test)
 
 
+def test_a_head_that_is_too_long_is_refused_though_it_comes_in_one_piece() -> None:
+    async def test(connect: Connect) -> None:
+        for header in (b"X-One: " + b"a" * 70_000 + b"\r\n", b"X: y\r\n" * 20_000):
+            received = await answer_to(connect, HEALTH + header + END)
+            assert received.startswith(b"HTTP/1.1 400 ")
+            assert b"65536" in received
+
+    with_server(test)
+
+
 def test_a_body_may_be_longer_than_a_head_and_so_may_many_requests_in_a_row() -> None:
     async def test(connect: Connect) -> None:
         long = completion(user="x" * 3 * protocol.MAX_HEAD_BYTES)

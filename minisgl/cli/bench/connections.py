@@ -64,7 +64,10 @@ class Connections:
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
         address = self._address
-        _, connection = await loop.create_connection(_Connection, address.host, address.port, ssl=self._ssl)
+        try:
+            _, connection = await loop.create_connection(_Connection, address.host, address.port, ssl=self._ssl)
+        except OSError as error:
+            raise address.error(error) from error
         return connection
 
 
