@@ -75,11 +75,11 @@ class Lifecycle:
         """The exit code. Whatever loading raises is raised here. To be called in the main thread."""
         loop = asyncio.get_running_loop()
         self._end: asyncio.Future[None] = loop.create_future()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal, number)
         self._engine = self._start_engine(
             partial(_call_in, loop, self._reporter.progress), partial(_call_in, loop, self._on_death)
         )
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._on_signal, number)
         self._reporter.loading(self._address, self._state.model_name)
         serving = self._http.start()
         loading = asyncio.create_task(self._load(), name="loading")
