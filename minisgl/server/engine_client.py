@@ -1,4 +1,4 @@
-"""What the routes need of an engine, wherever it runs. `minisgl.llm.AsyncClient` is one; tests have another."""
+"""What the routes need of an engine: `minisgl.llm.AsyncClient`, to which tests give a scripted link."""
 
 from __future__ import annotations
 

@@ -25,7 +25,6 @@ class HttpProtocol(HttpToolsProtocol):
     It is dropped when its client has taken nothing for WRITE_TIMEOUT_S of an answer that waits; that ends the request.
     """
 
-    _header_bytes = 0  # of the head's lines that are complete
     _head_bytes: int | None = None  # that came after the piece in which the head began; None: no head has begun
     _is_in_body = False
     _clock: asyncio.TimerHandle | None = None
@@ -60,16 +59,11 @@ class HttpProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._head_bytes = self._header_bytes = 0
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Counts what comes in one piece with the head's beginning, too."""
-        self._header_bytes += len(name) + len(value) + len(b": \r\n")
-        if self._header_bytes > MAX_HEAD_BYTES:
-            raise ValueError(TOO_LONG)  # the parser stops, and uvicorn answers with a 400
-        super().on_header(name, value)
+        self._head_bytes = 0
 
     def on_headers_complete(self) -> None:
+        if self._has_long_head():  # which came in one piece
+            raise ValueError(TOO_LONG)  # the parser stops, and uvicorn answers with a 400
         self._stop_clock()
         self._head_bytes, self._is_in_body = None, True
         super().on_headers_complete()
@@ -83,11 +77,15 @@ class HttpProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """The connection's last words, unless an answer is on its way, into which they would be mixed."""
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            message = TOO_LONG if self._header_bytes > MAX_HEAD_BYTES else msg
+            message = TOO_LONG if self._has_long_head() else msg
             body = ApiError(400, message, code="invalid_http").encode()
             head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
             self.transport.write(STATUS_LINE[400] + head + body)
         self.transport.close()
+
+    def _has_long_head(self) -> bool:
+        """By the lines of it that are complete; none before the first request."""
+        return sum(len(name) + len(value) + len(b": \r\n") for name, value in self.headers or ()) > MAX_HEAD_BYTES
 
     def _start_clock(self) -> None:
         if self._clock is None and not self.transport.is_closing():

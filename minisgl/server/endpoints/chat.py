@@ -14,12 +14,12 @@ from minisgl.server.endpoints.common import (
     make_heading,
     read_body,
     refused,
-    request_id_of,
+    run,
 )
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.schema.chat import ChatRequest
 from minisgl.server.schema.template import template_kwargs
-from minisgl.server.serving import Generation, Job
+from minisgl.server.serving import Generation
 from minisgl.server.stream.chat import ChatAnswer
 
 
@@ -29,16 +29,15 @@ async def chat_completions(request: Request) -> Generation:
     body = await read_body(request, ChatRequest)
     check_model(state, body.model)
     heading = make_heading(request, "chatcmpl")
-    job = Job(
-        endpoint="/v1/chat/completions",
-        request_id=request_id_of(request),
-        names=(request_id_of(request), heading.id),
-        num_sequences=body.num_sequences,
-        stream=bool(body.stream),
-        prepare=partial(_prepare, engine, body),
-        answer=lambda prepared: ChatAnswer(heading, body, prepared, engine.tokenizer),
+    prepare = partial(_prepare, engine, body)
+    return run(
+        request,
+        heading,
+        "/v1/chat/completions",
+        body,
+        prepare,
+        lambda prepared: ChatAnswer(heading, body, prepared, engine.tokenizer),
     )
-    return Generation(state, job)
 
 
 async def _prepare(engine: EngineClient, body: ChatRequest) -> list[Prepared]:

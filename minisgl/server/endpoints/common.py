@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -19,13 +19,24 @@ from minisgl.server.engine_client import EngineClient
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.decoding import Body, decode
 from minisgl.server.schema.sampling import wrong_field
+from minisgl.server.serving import Generation, Job
 from minisgl.server.state import ServerState
-from minisgl.server.stream.answer import Heading
+from minisgl.server.stream.answer import Answer, Heading
 from minisgl.server.stream.events import encode
 
 MAX_LOGPROBS_IN_ALL = 2**20  # of one answer: some hundred MB, in JSON and before
 ANSWER_TIMEOUT_S = 10.0  # questions are answered between two steps, which may take seconds on a CPU
 T = TypeVar("T", bound=Body)
+
+
+class GeneratingBody(Protocol):
+    """What the bodies of all endpoints that generate say alike."""
+
+    @property
+    def num_sequences(self) -> int: ...
+
+    @property
+    def stream(self) -> bool | None: ...
 
 
 def state_of(request: Request) -> ServerState:
@@ -88,6 +99,29 @@ def make_heading(request: Request, prefix: str) -> Heading:
     """For one answer; its id is the request's, with OpenAI's prefix."""
     unique = request_id_of(request).partition("-")[2]
     return Heading(f"{prefix}-{unique}", int(time.time()), state_of(request).model_name)
+
+
+def run(
+    request: Request,
+    heading: Heading,
+    endpoint: str,
+    body: GeneratingBody,
+    prepare: Callable[[], Awaitable[list[Prepared]]],
+    answer: Callable[[list[Prepared]], Answer],
+    names: Sequence[str] = (),
+) -> Generation:
+    """The response that runs what a body asks for. names: the client's own for it; for the others see `Job`."""
+    request_id = request_id_of(request)
+    job = Job(
+        endpoint=endpoint,
+        request_id=request_id,
+        names=(request_id, heading.id, *names),
+        num_sequences=body.num_sequences,
+        stream=bool(body.stream),
+        prepare=prepare,
+        answer=answer,
+    )
+    return Generation(state_of(request), job)
 
 
 async def prepare_prompts(

@@ -14,11 +14,11 @@ from minisgl.server.endpoints.common import (
     make_heading,
     prepare_prompts,
     read_body,
-    request_id_of,
+    run,
 )
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.schema.completions import CompletionRequest
-from minisgl.server.serving import Generation, Job
+from minisgl.server.serving import Generation
 from minisgl.server.stream.completions import CompletionAnswer
 
 
@@ -28,16 +28,15 @@ async def completions(request: Request) -> Generation:
     body = await read_body(request, CompletionRequest)
     check_model(state, body.model)
     heading = make_heading(request, "cmpl")
-    job = Job(
-        endpoint="/v1/completions",
-        request_id=request_id_of(request),
-        names=(request_id_of(request), heading.id),
-        num_sequences=body.num_sequences,
-        stream=bool(body.stream),
-        prepare=partial(_prepare, engine, body),
-        answer=lambda prepared: CompletionAnswer(heading, body, prepared, engine.tokenizer),
+    prepare = partial(_prepare, engine, body)
+    return run(
+        request,
+        heading,
+        "/v1/completions",
+        body,
+        prepare,
+        lambda prepared: CompletionAnswer(heading, body, prepared, engine.tokenizer),
     )
-    return Generation(state, job)
 
 
 async def _prepare(engine: EngineClient, body: CompletionRequest) -> list[Prepared]:

@@ -13,29 +13,29 @@ from minisgl.server.endpoints.common import (
     make_heading,
     prepare_prompts,
     read_body,
-    request_id_of,
+    run,
 )
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.schema.generate import GenerateRequest
-from minisgl.server.serving import Generation, Job
+from minisgl.server.serving import Generation
 from minisgl.server.stream.generate import GenerateAnswer
 
 
 async def generate(request: Request) -> Generation:
     """How prompts go on; a stream repeats the text so far in every event."""
-    state, engine = let_in(request)
+    _, engine = let_in(request)
     body = await read_body(request, GenerateRequest)
     heading = make_heading(request, "gen")
-    job = Job(
-        endpoint="/generate",
-        request_id=request_id_of(request),
-        names=(request_id_of(request), heading.id, *body.names),
-        num_sequences=body.num_sequences,
-        stream=bool(body.stream),
-        prepare=partial(_prepare, engine, body),
-        answer=lambda prepared: GenerateAnswer(heading, body, prepared, engine.tokenizer),
+    prepare = partial(_prepare, engine, body)
+    return run(
+        request,
+        heading,
+        "/generate",
+        body,
+        prepare,
+        lambda prepared: GenerateAnswer(heading, body, prepared, engine.tokenizer),
+        body.names,
     )
-    return Generation(state, job)
 
 
 async def _prepare(engine: EngineClient, body: GenerateRequest) -> list[Prepared]:
