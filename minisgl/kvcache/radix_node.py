@@ -19,10 +19,13 @@ class RadixNode:
     pages: [P] int32 page numbers, in order of position.
     ref_count: locks on this node or below it. The root has one for ever, so it is never evicted.
     last_access: the cache's clock when the node was last visited; never later than the parent's.
-    queued: whether the eviction queue has an entry for it.
+    queued: whether the eviction queue has an entry for it. note: the eviction policy's own; nobody else reads it.
+    num_expected: waiting requests within the look-ahead whose match ends here.
     """
 
-    __slots__ = ("children", "last_access", "pages", "parent", "queued", "ref_count", "token_bytes")
+    __slots__ = (
+        "children", "last_access", "note", "num_expected", "pages", "parent", "queued", "ref_count", "token_bytes",
+    )  # fmt: skip
 
     def __init__(self, token_bytes: bytes, pages: Int32Array, last_access: int, ref_count: int = 0) -> None:
         self.children: dict[bytes, RadixNode] = {}
@@ -32,6 +35,8 @@ class RadixNode:
         self.ref_count = ref_count
         self.last_access = last_access
         self.queued = False
+        self.note = 0
+        self.num_expected = 0
 
     @property
     def length(self) -> int:
