@@ -27,6 +27,8 @@ class Req:
     input_ids: [N] int32 on the host, every token known when the batch was planned, from position 0. N is device_len
     (more for a chunk that stops inside the prompt), or device_len - 1 when the last token is still on the device:
     then `prev_row` names the row of the previous batch's output that holds it (overlap), else `prev_row` is -1.
+    prefill_len: tokens known when the request was admitted: its prompt, or, if it was retracted and admitted again,
+    the prompt and what had been generated. Those before it are computed without sampling.
     end_token_ids: tokens that end this text; masked while fewer than min_tokens were generated.
     seed: the request's own stream of random numbers; drawn by (seed, num_generated), so batch mates do not matter.
     """
@@ -42,8 +44,11 @@ class Req:
     seed: int = 0
     prev_row: int = -1
     end_token_ids: frozenset[int] = frozenset()
+    prefill_len: int = 0  # 0: prompt_len
 
     def __post_init__(self) -> None:
+        if self.prefill_len == 0:
+            object.__setattr__(self, "prefill_len", self.prompt_len)
         assert 0 <= self.cached_len < self.device_len <= self.max_device_len, (
             f"uid={self.uid}: cached_len={self.cached_len} device_len={self.device_len} max={self.max_device_len}"
         )
@@ -56,8 +61,8 @@ class Req:
 
     @property
     def is_prefill(self) -> bool:
-        """Whether a prompt token is among the tokens computed."""
-        return self.cached_len < self.prompt_len
+        """Whether a token that was known at admission is among those computed."""
+        return self.cached_len < self.prefill_len
 
     @property
     def num_generated(self) -> int:
@@ -66,8 +71,8 @@ class Req:
 
     @property
     def samples(self) -> bool:
-        """Whether a token is sampled: not for a chunk that stops inside the prompt, nor when none is wanted."""
-        return self.device_len >= self.prompt_len and self.device_len < self.max_device_len
+        """Whether a token is sampled: not for a chunk that stops before prefill_len, nor when none is wanted."""
+        return self.device_len >= self.prefill_len and self.device_len < self.max_device_len
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,7 +97,7 @@ class Batch:
 
     @property
     def is_prefill(self) -> bool:
-        """Whether any prompt token is computed in this batch."""
+        """Whether any token that was known at its request's admission is computed in this batch."""
         return any(req.is_prefill for req in self.reqs)
 
     @property

@@ -19,6 +19,7 @@ class UserMsg:
     """A new request. input_ids: [N] int32, N >= 1, owned by the receiver. seed: never None here.
 
     cache_salt: only requests of the same salt share cached prefixes; "" is the public one.
+    priority: larger goes first where the policy is "priority", and is kept longer where eviction is.
     """
 
     uid: int
@@ -26,6 +27,7 @@ class UserMsg:
     sampling_params: SamplingParams
     seed: int
     cache_salt: str = ""
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)

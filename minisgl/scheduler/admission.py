@@ -51,8 +51,7 @@ class Admission:
                 continue
             if request.blocked_epoch == self._manager.epoch:
                 return
-            prompt = request.ids(request.prompt_len if request.reuses_prefix else 1)
-            handle = self._manager.match(prompt, request.namespace)
+            handle = self._manager.match(request.wanted_ids, request.namespace)
             if self._finds_leader(request, running, handle.cached_len):
                 continue
             if not self._start(request, handle):

@@ -18,7 +18,28 @@ class SchedulerConfig:
         2048, "prompt tokens computed in one batch; longer prompts are cut into chunks", minimum=1
     )
     overlap: str = option("auto", "plan the next batch while one runs", choices=("auto", "on", "off"))
+    policy: str = option(
+        "fcfs",
+        "who of the waiting requests is next: fcfs first come, lpm longest cached prefix, dfs-weight the most wanted"
+        " branch of the tree, priority the client's number, srp shortest remaining prefill",
+        choices=("fcfs", "lpm", "dfs-weight", "priority", "srp"),
+    )
+    max_overtakes: int = option(64, "requests that may be served before one that came earlier", minimum=1)
+    lookahead: int = option(256, "waiting requests whose cached prefixes are evicted last; 0: none", minimum=0)
+    eviction: str = option(
+        "lru",
+        "which cached leaf is forgotten first when pages run out",
+        choices=("lru", "lfu", "fifo", "mru", "slru", "arc", "priority"),
+    )
+    reserve: str = option(
+        "estimate",
+        "pages kept for a request's output: estimate what such outputs took lately, full all of max_tokens",
+        choices=("estimate", "full"),
+    )
 
     def __post_init__(self) -> None:
         check_choices(self)
         check_minimum(self)
+        for name in ("policy", "max_overtakes", "lookahead", "eviction", "reserve"):
+            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
+                raise ValueError(f"{name}={getattr(self, name)!r} is not available yet")

@@ -36,8 +36,9 @@ class Request:
 
     __slots__ = (
         "_ids", "admitted_at", "allocation", "arrived_at", "blocked_epoch", "committed_len", "device_len",
-        "end_token_ids", "leader", "leader_len", "max_device_len", "namespace", "num_ids", "num_inflight", "prompt_len",
-        "prompt_logprobs", "replied", "row", "sampling_params", "seed", "state", "storable", "uid",
+        "end_token_ids", "leader", "leader_len", "max_device_len", "namespace", "num_ids", "num_inflight", "prefill_len",
+        "priority", "prompt_len", "prompt_logprobs", "replied", "row", "sampling_params", "seed", "state", "storable",
+        "uid",
     )  # fmt: skip
 
     def __init__(
@@ -49,14 +50,17 @@ class Request:
         end_token_ids: frozenset[int],
         max_device_len: int,
         namespace: Namespace = PUBLIC,
+        priority: int = 0,
     ) -> None:
         self.uid = uid
         self.sampling_params = sampling_params
         self.seed = seed
         self.end_token_ids = end_token_ids
         self.prompt_len = self.num_ids = len(prompt)
+        self.prefill_len = len(prompt)  # tokens known at the last admission
         self.max_device_len = max_device_len
         self.namespace = namespace
+        self.priority = priority
         self._ids = prompt
         self.state = RequestState.WAITING
         self.device_len = self.committed_len = 0
@@ -102,7 +106,16 @@ class Request:
     @property
     def reuses_prefix(self) -> bool:
         """Log-probabilities of prompt tokens need their hidden states, so such a prompt is computed in full."""
-        return self.sampling_params.prompt_logprobs is None
+        return self.sampling_params.prompt_logprobs is None or len(self.prompt_logprobs) == self.prompt_len
+
+    @property
+    def wanted_ids(self) -> Int32Array:
+        """The tokens to look for in the cache (all but the last of them) while it waits, a view.
+
+        The prompt and, after a retraction, what was generated; for one whose log-probabilities are wanted only as
+        far as they are known.
+        """
+        return self._ids[: self.prefill_len if self.reuses_prefix else len(self.prompt_logprobs)]
 
     @property
     def queue_s(self) -> float | None:
@@ -125,7 +138,7 @@ class Request:
         assert self.allocation is not None
         cached_len, self.device_len = self.device_len, self.device_len + num_tokens
         prev_row, self.row = self.row if self.device_len > self.num_ids else -1, row
-        if self.device_len >= self.prompt_len:
+        if self.device_len >= self.prefill_len:
             self.state = RequestState.DECODE
         self.num_inflight += 1
         return Req(
@@ -140,6 +153,7 @@ class Request:
             seed=self.seed,
             prev_row=prev_row,
             end_token_ids=self.end_token_ids,
+            prefill_len=self.prefill_len,
         )
 
     def append(self, token_id: int) -> FinishReason | None:
@@ -166,7 +180,7 @@ class Request:
     ) -> TokenReply:
         """News for the client; the first one carries what was cached and the prompt's log-probabilities."""
         first, self.replied = not self.replied, True
-        wants_prompt = first and len(self.prompt_logprobs) == self.prompt_len and not self.reuses_prefix
+        wants_prompt = first and self.sampling_params.prompt_logprobs is not None and self.reuses_prefix
         hit_len = self.allocation.hit_len if self.allocation else 0
         return TokenReply(
             uid=self.uid,

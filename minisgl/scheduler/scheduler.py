@@ -131,7 +131,7 @@ class Scheduler:
 
     @staticmethod
     def _choose(chosen: list[tuple[Request, int]], request: Request, budget: int) -> int:
-        num_tokens = min(budget, request.prompt_len - request.device_len)
+        num_tokens = min(budget, request.prefill_len - request.device_len)
         if num_tokens > 0:
             chosen.append((request, num_tokens))
         return budget - num_tokens
@@ -143,7 +143,7 @@ class Scheduler:
         """Whether this batch is prompts alone: they all end in it, nobody waits, and decodes ran just before."""
         if not prefills or not self.alternates or self._decodes_paused or self._admission:
             return False
-        return all(request.device_len + num_tokens == request.prompt_len for request, num_tokens in prefills)
+        return all(request.device_len + num_tokens == request.prefill_len for request, num_tokens in prefills)
 
     def _launch(self, request: Request, num_tokens: int, row: int) -> Req:
         assert request.allocation is not None
@@ -173,7 +173,7 @@ class Scheduler:
             self._close(request, RequestState.FINISHED, request.reply((), "error", error=error))
             return
         if req.is_prefill:
-            self._counters.computed_tokens += min(req.device_len, req.prompt_len) - req.cached_len
+            self._counters.computed_tokens += min(req.device_len, req.prefill_len) - req.cached_len
             self._store_prompt(request)
             if result.prompt_logprobs:
                 request.prompt_logprobs.extend(result.prompt_logprobs[row])
@@ -217,6 +217,7 @@ class Scheduler:
             end_token_ids=model_ends | frozenset(params.stop_token_ids),
             max_device_len=self.limits.max_device_len(len(msg.input_ids), params),
             namespace=Namespace(msg.cache_salt),
+            priority=msg.priority,
         )
         self._admission.add(request)
 

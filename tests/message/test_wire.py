@@ -52,13 +52,16 @@ def test_everything_comes_back_as_it_was_and_in_order() -> None:
 
 
 def test_a_request_comes_back_with_its_array_and_checked_params() -> None:
-    sent = UserMsg(2**40, np.array([0, 7, 2**31 - 1], np.int32), PARAMS, seed=2**63 - 1, cache_salt="ten\u0000ant")
+    sent = UserMsg(
+        2**40, np.array([0, 7, 2**31 - 1], np.int32), PARAMS, seed=2**63 - 1, cache_salt="ten\u0000ant", priority=-3
+    )
     (got,) = request_codec().decode(request_codec().encode([sent]))
     assert isinstance(got, UserMsg)
     assert got.input_ids.tolist() == sent.input_ids.tolist()
     assert got.input_ids.dtype == np.int32
     got.input_ids[0] = 1  # the receiver owns it
-    assert (got.uid, got.sampling_params, got.seed, got.cache_salt) == (sent.uid, PARAMS, sent.seed, sent.cache_salt)
+    assert (got.uid, got.sampling_params, got.seed) == (sent.uid, PARAMS, sent.seed)
+    assert (got.cache_salt, got.priority) == (sent.cache_salt, -3)
     assert got.sampling_params.stop == ("a", "🦀")
 
 
