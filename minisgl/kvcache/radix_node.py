@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import torch
 
 from minisgl.kvcache.base import Int32Array
 from minisgl.kvcache.slots import common_prefix_len, pages_to_slots
 
+if TYPE_CHECKING:
+    from minisgl.kvcache.watch import Watchers
+
 TOKEN_BYTES = 4
+PAGE_BYTES = 4  # of a page's number
 
 
 class RadixNode:
     """A run of whole pages below `parent`.
 
     children: by the bytes of their first page, in which any two of them differ.
-    token_bytes: the run's token ids, int32, 4 bytes each. Own memory, as `pages` is: nothing pins a caller's prompt.
-    pages: [P] int32 page numbers, in order of position.
+    token_bytes: the run's token ids, int32, 4 bytes each. page_bytes: the same of its page numbers, in order of
+    position. Both are own memory: nothing pins a caller's prompt.
     ref_count: locks on this node or below it. The root has one for ever, so it is never evicted.
     last_access: the cache's clock when the node was last visited; never later than the parent's.
     queued: whether the eviction queue has an entry for it. note: the eviction policy's own; nobody else reads it.
-    num_expected: waiting requests within the look-ahead whose match ends here.
+    watchers: waiting prompts whose match ends here, by how far they match and the page they would need next.
+    num_expected: how many of them will run soon.
+    dead: purged. No `children` lead to it any more; `parent` leads up as ever while somebody has it locked.
     """
 
     __slots__ = (
-        "children", "last_access", "note", "num_expected", "pages", "parent", "queued", "ref_count", "token_bytes",
+        "children", "dead", "last_access", "note", "num_expected", "page_bytes", "parent", "queued", "ref_count",
+        "token_bytes", "watchers",
     )  # fmt: skip
 
-    def __init__(self, token_bytes: bytes, pages: Int32Array, last_access: int, ref_count: int = 0) -> None:
+    def __init__(self, token_bytes: bytes, page_bytes: bytes, last_access: int, ref_count: int = 0) -> None:
         self.children: dict[bytes, RadixNode] = {}
         self.parent: RadixNode | None = None
         self.token_bytes = token_bytes
-        self.pages = pages
+        self.page_bytes = page_bytes
         self.ref_count = ref_count
         self.last_access = last_access
         self.queued = False
         self.note = 0
         self.num_expected = 0
+        self.watchers: Watchers | None = None
+        self.dead = False
 
     @property
     def length(self) -> int:
@@ -44,14 +55,23 @@ class RadixNode:
         return len(self.token_bytes) // TOKEN_BYTES
 
     @property
+    def num_pages(self) -> int:
+        return len(self.page_bytes) // PAGE_BYTES
+
+    @property
     def page_size(self) -> int:
         """Tokens a page; 0 for the root, which has none."""
-        return self.length // max(1, len(self.pages))
+        return self.length // max(1, self.num_pages)
 
     @property
     def first_page(self) -> bytes:
         """The key under which the parent knows this node."""
-        return self.token_bytes[: len(self.token_bytes) // len(self.pages)]
+        return self.token_bytes[: len(self.token_bytes) // self.num_pages]
+
+    @property
+    def pages(self) -> Int32Array:
+        """[P] int32 page numbers; a copy."""
+        return np.frombuffer(bytearray(self.page_bytes), np.int32)
 
     @property
     def _key(self) -> torch.Tensor:
@@ -66,7 +86,7 @@ class RadixNode:
     @property
     def evictable(self) -> bool:
         """Whether it is an unlocked leaf. An inner node is the prefix of others, which would be cut off."""
-        return self.ref_count == 0 and not self.children
+        return self.ref_count == 0 and not self.children and not self.dead
 
     def __repr__(self) -> str:
         return f"node(pages={self.pages.tolist()}, ref_count={self.ref_count}, last_access={self.last_access})"
@@ -98,9 +118,19 @@ class RadixNode:
         """
         assert self.parent is not None
         assert 0 < pos < self.length, f"cannot split a node of {self.length} tokens at {pos}"
-        cut, page_cut = pos * TOKEN_BYTES, pos // self.page_size
-        front = RadixNode(self.token_bytes[:cut], self.pages[:page_cut].copy(), self.last_access, self.ref_count)
+        cut, page_cut = pos * TOKEN_BYTES, pos // self.page_size * PAGE_BYTES
+        front = RadixNode(self.token_bytes[:cut], self.page_bytes[:page_cut], self.last_access, self.ref_count)
+        front.note = self.note
         front.attach(self.parent)
-        self.token_bytes, self.pages = self.token_bytes[cut:], self.pages[page_cut:].copy()
+        self.token_bytes, self.page_bytes = self.token_bytes[cut:], self.page_bytes[page_cut:]
         self.attach(front)
         return front
+
+    def trim(self, num_pages: int) -> bytes:
+        """Take the last `num_pages` pages off this leaf, which has more; their numbers, 4 bytes each."""
+        assert num_pages < self.num_pages, f"cannot trim {num_pages} pages off {self}"
+        keep, page_size = self.num_pages - num_pages, self.page_size
+        gone = self.page_bytes[keep * PAGE_BYTES :]
+        self.page_bytes = self.page_bytes[: keep * PAGE_BYTES]
+        self.token_bytes = self.token_bytes[: keep * page_size * TOKEN_BYTES]
+        return gone

@@ -1,0 +1,101 @@
+"""Unlocked leaves by a key that is looked at again when they come up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop, heappush
+
+from minisgl.kvcache.radix_node import RadixNode
+
+_FEW = 64  # entries for which sweeping is not worth while
+
+
+class LazyHeap:
+    """The leaf with the smallest key first; filing or taking one out costs O(log leaves).
+
+    number: not 0, and no other's among the heaps of a queue; `node.queued` says which of them has the node's entry.
+    key: of a node; no two unlocked leaves of a namespace have the same. It may grow while the node is filed: an entry
+    whose key is not the node's any more is filed again when it comes up. So an entry is never later than its node,
+    and the first entry that is true is the smallest. A node whose key has become smaller must be filed again at once.
+
+    An entry is left behind where its node is filed elsewhere or gone; it is dropped when it comes up, and all such
+    entries are swept out before they are as many as the others.
+    """
+
+    def __init__(self, number: int, key: Callable[[RadixNode], int]) -> None:
+        self._number = number
+        self._key = key
+        self._keys: list[int] = []
+        self._nodes: dict[int, RadixNode] = {}
+        self._sweep_above = _FEW
+
+    def file(self, node: RadixNode) -> None:
+        """Enter `node`, an unlocked leaf, by its key; what other heaps have of it is left behind."""
+        key = self._key(node)
+        other = self._nodes.get(key)
+        if other is None:
+            heappush(self._keys, key)
+        else:
+            assert other is node or other.queued != self._number, f"{node} and {other} are leaves of the same key {key}"
+        self._nodes[key] = node
+        node.queued = self._number
+        if len(self._keys) > self._sweep_above:
+            self._sweep()
+
+    def first(self) -> RadixNode | None:
+        """The leaf with the smallest key, which stays where it is; None if there is none."""
+        keys, nodes, key_of, number = self._keys, self._nodes, self._key, self._number
+        while keys:
+            node = nodes[keys[0]]
+            if key_of(node) == keys[0] and node.queued == number and not node.ref_count and not node.children:
+                return node
+            self._settle(heappop(keys))
+        return None
+
+    def take_first(self) -> None:
+        """Take out what `first` has just shown."""
+        self._nodes.pop(heappop(self._keys)).queued = 0
+
+    def clear(self) -> None:
+        for node in self._nodes.values():
+            if node.queued == self._number:
+                node.queued = 0
+        self._keys.clear()
+        self._nodes.clear()
+
+    def check_integrity(self, nodes: Iterable[RadixNode]) -> None:
+        """AssertionError if one of `nodes` says that it is filed here and is not, or is filed later than its key."""
+        assert sorted(self._keys) == sorted(self._nodes), "the keys of an eviction heap are not those of its nodes"
+        entries: dict[RadixNode, int] = {}
+        for key in sorted(self._nodes):
+            entries.setdefault(self._nodes[key], key)
+        for node in nodes:
+            entry = entries.pop(node, None)
+            if node.queued == self._number:
+                assert entry is not None, f"{node}: queued={node.queued}, but the heap has no entry for it"
+                assert entry <= self._key(node), f"{node}: filed at {entry}, later than its key {self._key(node)}"
+        gone = [node for node in entries if node.queued == self._number]
+        assert not gone, f"queued for eviction, but not in the tree: {gone}"
+
+    def _settle(self, key: int) -> None:
+        """The first entry is untrue and off the heap: file its node again, unless that is done or has no reason."""
+        node = self._nodes.pop(key)
+        if node.queued != self._number:
+            return
+        if not node.evictable:
+            node.queued = 0
+        elif self._nodes.get(self._key(node)) is not node:
+            self.file(node)
+
+    def _sweep(self) -> None:
+        """Forget the entries that were left behind, and file what is left by today's keys."""
+        filed = dict.fromkeys(node for node in self._nodes.values() if node.queued == self._number)
+        self._nodes.clear()
+        for node in filed:
+            if node.evictable:
+                self._nodes[self._key(node)] = node
+            else:
+                node.queued = 0
+        self._keys[:] = self._nodes
+        heapify(self._keys)
+        self._sweep_above = 2 * max(_FEW, len(self._keys))

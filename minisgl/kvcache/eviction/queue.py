@@ -1,0 +1,78 @@
+"""What a radix tree asks of an eviction policy: which unlocked leaf of one namespace goes next."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import ClassVar
+
+from minisgl.kvcache.radix_node import RadixNode
+
+
+class EvictionQueue(ABC):
+    """The unlocked leaves of one namespace in a policy's order, kept from one eviction to the next.
+
+    Nothing has to be told when a node is visited, locked or grown upon: what is filed is checked when it comes up.
+    The tree calls `push` when a node may have become an unlocked leaf, `unexpected`, `removed` and `absorbed` as they
+    say, and the notes (`matched`, `inserted`, `evicting`) only of a policy that `takes_notes`. Both halves of a split
+    keep the node's note; a node may absorb its parent only where their notes are equal.
+
+    Look-ahead: a leaf with num_expected > 0 goes after all others, whatever the policy.
+    """
+
+    takes_notes: ClassVar[bool] = False
+
+    @abstractmethod
+    def push(self, node: RadixNode) -> None:
+        """File `node` if it is an unlocked leaf that is not filed yet; else nothing happens."""
+
+    @abstractmethod
+    def first(self) -> RadixNode | None:
+        """The leaf to go next; None if no leaf is unlocked. It stays filed, so it may be trimmed and stays first."""
+
+    @abstractmethod
+    def pop(self) -> RadixNode:
+        """Take out what `first` shows, before the tree lets it go; AssertionError if there is nothing."""
+
+    @abstractmethod
+    def order_key(self) -> int | None:
+        """How urgently the policy, without look-ahead, would have a leaf of this namespace go; None: there is none.
+
+        Of two queues of one policy the one with the smaller key gives its leaf. Expected requests do not change it: so
+        what one namespace waits for never decides what another one keeps.
+        """
+
+    @abstractmethod
+    def unexpected(self, node: RadixNode) -> None:
+        """`node` is not expected any more: its num_expected has become 0."""
+
+    @abstractmethod
+    def removed(self, node: RadixNode) -> None:
+        """`node` left the tree, or lives on only for its readers, and was not taken out by `pop`."""
+
+    @abstractmethod
+    def absorbed(self, node: RadixNode) -> None:
+        """`node` has left the tree and its tokens live on in its only child."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Forget everything."""
+
+    @abstractmethod
+    def check_integrity(self, nodes: Iterable[RadixNode]) -> None:
+        """AssertionError if an unlocked leaf of `nodes` (the namespace's) is not filed, or is filed wrongly."""
+
+    def matched(self, node: RadixNode) -> None:
+        """A match ended in `node` (maybe the root). Comes after the visit, and after the split if there was one."""
+        raise NotImplementedError
+
+    def inserted(self, node: RadixNode, is_new: bool, priority: int) -> None:
+        """An insertion ended in `node`. is_new: it is a leaf made just now, which is pushed after this."""
+        raise NotImplementedError
+
+    def evicting(self, leaf: RadixNode, num_tokens: int) -> None:
+        """The last `num_tokens` tokens of `leaf` are about to be evicted: all of a popped one, or fewer of the first.
+
+        The leaf is still whole, and its parent still leads up.
+        """
+        raise NotImplementedError
