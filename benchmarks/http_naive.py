@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from minisgl.core import SamplingParams
 from minisgl.llm import AsyncClient
-from minisgl.llm.stream import Arrival
+from minisgl.llm.router import Arrival
 
 
 class Request(BaseModel):

@@ -1,25 +1,30 @@
-"""`AsyncClient`: a client for one event loop. The link's thread makes text of tokens; the loop only hands it on."""
+"""`AsyncClient`: a client for one event loop, whose thread makes text of tokens; the link's only brings replies."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from minisgl.core import Limits, SamplingParams
 from minisgl.llm.client import Client, Delta, Messages, Prepared, Prompt, Submission
-from minisgl.llm.stream import Arrival
+from minisgl.llm.router import Arrival
 from minisgl.llm.text_threads import in_thread, size_of
 from minisgl.message import EngineStats
 from minisgl.tokenizer import Tokenizer
 
 OnOver = Callable[[], None]
+OnNews = Callable[[list[Delta]], bool]
 
 
 def _do_nothing() -> None:
     pass
+
+
+def _leave_it(deltas: list[Delta]) -> bool:
+    return False
 
 
 class AsyncClient:
@@ -27,7 +32,7 @@ class AsyncClient:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self._alarm: _Alarm | None = None
+        self._mail: _Mail | None = None
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -53,7 +58,12 @@ class AsyncClient:
         return await in_thread(size_of(messages), self.client.prepare_chat, messages, params, template, cache_salt)
 
     async def run(
-        self, prepared: Sequence[Prepared], *, keep_text: bool = True, on_over: OnOver = _do_nothing
+        self,
+        prepared: Sequence[Prepared],
+        *,
+        keep_text: bool = True,
+        on_over: OnOver = _do_nothing,
+        on_news: OnNews = _leave_it,
     ) -> AsyncGenerator[list[Delta], None]:
         """Start them together; all that has come since the last time, never an empty list, until all are over.
 
@@ -61,17 +71,25 @@ class AsyncClient:
         for each choice, however many tokens. keep_text: outputs have text and logprobs; who streams has had them.
         on_over: called, in the loop, as soon as the engine is done with them, while the reader may still be busy with
         what came before; maybe more than once.
+        on_news: called, in the loop, with what has come while the reader waits for it; the reader gets what it does
+        not want (False), and what it raises. It costs a fraction of what waking the reader does.
         """
-        run = self.start(prepared, keep_text, on_over)
+        run = self.start(prepared, keep_text, on_over, on_news)
         try:
             async for deltas in run:
                 yield deltas
         finally:
             run.close()
 
-    def start(self, prepared: Sequence[Prepared], keep_text: bool = True, on_over: OnOver = _do_nothing) -> Run:
+    def start(
+        self,
+        prepared: Sequence[Prepared],
+        keep_text: bool = True,
+        on_over: OnOver = _do_nothing,
+        on_news: OnNews = _leave_it,
+    ) -> Run:
         """The same, in the hands of somebody who may also abort it and read on; to be closed."""
-        run = Run(self.client.submission(prepared, keep_text), self._alarm_here(), on_over)
+        run = Run(self.client.submission(prepared, keep_text), self._mail_here(), on_over, on_news)
         run.start()
         return run
 
@@ -83,68 +101,91 @@ class AsyncClient:
         """Nothing that was cached until now is matched any more; requests that run keep what they hold."""
         await asyncio.wrap_future(self.client.flush_cache())
 
-    def _alarm_here(self) -> _Alarm:
+    def _mail_here(self) -> _Mail:
         loop = asyncio.get_running_loop()
-        if self._alarm is None or self._alarm.loop is not loop:
-            self._alarm = _Alarm(loop)
-        return self._alarm
+        if self._mail is None or self._mail.loop is not loop:
+            self._mail = _Mail(loop)
+        return self._mail
 
 
 class Run:
-    """Prompts that were started together: an iterator of lists of deltas, for one reader."""
+    """Prompts that were started together: an iterator of lists of deltas, for one reader. All in the loop's thread.
 
-    def __init__(self, submission: Submission, alarm: _Alarm, on_over: OnOver) -> None:
-        self.news = asyncio.Event()
+    The text is made when the loop gets to it: the link's thread, which wants the same interpreter, has little to do.
+    """
+
+    def __init__(self, submission: Submission, mail: _Mail, on_over: OnOver, on_news: OnNews) -> None:
         self._submission = submission
-        self._alarm = alarm
+        self._mail = mail
         self._on_over = on_over
+        self._on_news = on_news
         self._deltas: dict[tuple[int, int], Delta] = {}  # by prompt and choice: what the reader has not taken yet
         self._texts: dict[tuple[int, int], list[str]] = {}  # pieces of those that were merged
         self._error: Exception | None = None
-        self._lock = threading.Lock()  # the link's thread gives, the loop's takes and closes
+        self._waiter: asyncio.Future[None] | None = None  # of a reader that is done with all that came before
 
     def start(self) -> None:
-        self._submission.start(self._give)
+        self._submission.start(partial(self._mail.put, self))
 
     def abort(self) -> None:
         """Stop what still runs; the reader gets what there is, with finish_reason "abort"."""
-        with self._lock:
-            self._submission.abort()
+        self._submission.abort()
 
     def close(self) -> None:
         """Stop what still runs, and give nothing more."""
-        with self._lock:
-            self._submission.close()
+        self._submission.close()
+
+    def take(self, arrival: Arrival) -> None:
+        """A reply has come. What goes wrong with it is the reader's to have, nobody else's."""
+        try:
+            delta = self._submission.take(arrival)
+        except Exception as error:
+            self._error = error
+            return
+        if delta is None:
+            return
+        key = (delta["index"], delta["choice"])
+        first = self._deltas.setdefault(key, delta)
+        if first is not delta:
+            self._texts.setdefault(key, [first["text"]]).append(delta["text"])
+            _merge(first, delta)
 
     def tell(self) -> None:
-        """In the loop's thread: something has come."""
-        self.news.set()
-        if self._is_over:
+        """All has been taken that is there now: pass it on."""
+        is_over = self._is_over
+        waiter = self._waiter
+        if waiter is not None and not waiter.done() and (is_over or (self._deltas and not self._is_passed_on())):
+            waiter.set_result(None)
+        if is_over:
             self._on_over()
 
     @property
     def _is_over(self) -> bool:
         return self._error is not None or self._submission.is_over
 
+    def _is_passed_on(self) -> bool:
+        try:
+            is_taken = self._on_news(self._all())
+        except Exception as error:
+            self._error = error
+            return False
+        if is_taken:
+            self._deltas = {}
+        return is_taken
+
     def __aiter__(self) -> Run:
         return self
 
     async def __anext__(self) -> list[Delta]:
-        while not (deltas := self._take_all()):
-            self.news.clear()
-            await self.news.wait()
+        while not self._deltas:
+            self._check_open()
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        deltas, self._deltas = self._all(), {}
         return deltas
-
-    def _take_all(self) -> list[Delta]:
-        """Empty while nothing is new. All under the lock: a request is over a moment before its last delta is here."""
-        with self._lock:
-            if not self._deltas:
-                self._check_open()
-            deltas, self._deltas = self._deltas, {}
-            texts, self._texts = self._texts, {}
-        for key, pieces in texts.items():
-            deltas[key]["text"] = "".join(pieces)
-        return list(deltas.values())
 
     def _check_open(self) -> None:
         """Raises what ends the iterator."""
@@ -153,48 +194,39 @@ class Run:
         if self._submission.is_over:
             raise StopAsyncIteration
 
-    def _give(self, arrival: Arrival) -> None:
-        """Called in the link's thread."""
-        with self._lock:
-            had_news = bool(self._deltas) or self._error is not None
-            try:
-                delta = self._submission.take(arrival)
-            except Exception as error:  # the reader is to have it, not the thread on which everybody depends
-                self._error, delta = error, None
-            if delta is not None:
-                self._put(delta)
-            has_news = bool(self._deltas) or self._error is not None
-        if (has_news and not had_news) or self._is_over:
-            self._alarm.ring(self)
-
-    def _put(self, delta: Delta) -> None:
-        key = (delta["index"], delta["choice"])
-        first = self._deltas.setdefault(key, delta)
-        if first is not delta:
-            self._texts.setdefault(key, [first["text"]]).append(delta["text"])
-            _merge(first, delta)
+    def _all(self) -> list[Delta]:
+        for key, pieces in self._texts.items():
+            self._deltas[key]["text"] = "".join(pieces)
+        self._texts.clear()
+        return list(self._deltas.values())
 
 
-class _Alarm:
-    """Tells an event loop which runs have news: one call into the loop for all that have gathered meanwhile."""
+class _Mail:
+    """Brings replies into an event loop: one call there for all that have gathered, then one word to each run."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._runs: list[Run] = []
+        self._arrived: list[tuple[Run, Arrival]] = []
         self._lock = threading.Lock()
 
-    def ring(self, run: Run) -> None:
+    def put(self, run: Run, arrival: Arrival) -> None:
         """From any thread. After the loop has closed, nobody is told."""
         with self._lock:
-            self._runs.append(run)
-            is_first = len(self._runs) == 1
+            self._arrived.append((run, arrival))
+            is_first = len(self._arrived) == 1
         if is_first:
-            with contextlib.suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(self._tell)
+            try:
+                self.loop.call_soon_threadsafe(self._deliver)
+            except RuntimeError:
+                self._arrived.clear()
 
-    def _tell(self) -> None:
+    def _deliver(self) -> None:
         with self._lock:
-            runs, self._runs = self._runs, []
+            arrived, self._arrived = self._arrived, []
+        runs: dict[Run, None] = {}
+        for run, arrival in arrived:
+            run.take(arrival)
+            runs[run] = None
         for run in runs:
             run.tell()
 

@@ -17,7 +17,8 @@ from minisgl.engine.spec import EngineSpec
 from minisgl.llm.assembly import assemble
 from minisgl.llm.client import Client, Delta, Messages, Prepared, Prompt, each_params
 from minisgl.llm.config import LLMConfig
-from minisgl.llm.stream import Arrival, Output
+from minisgl.llm.router import Arrival
+from minisgl.llm.stream import Output
 from minisgl.llm.tree_text import draw_tree
 from minisgl.llm.worker import Worker
 from minisgl.scheduler.cache_manager import CacheManager

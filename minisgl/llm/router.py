@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from typing import NamedTuple
 
 from minisgl.message import EngineStats, Reply, StatsReply, TokenReply
 
-Sink = Callable[[TokenReply], None]
+
+class Arrival(NamedTuple):
+    """A reply and when it came (`time.perf_counter`), however late its reader takes it."""
+
+    reply: TokenReply
+    at: float
+
+
+Sink = Callable[[Arrival], None]
 
 
 class EngineDied(RuntimeError):  # noqa: N818 - it is news, not a mistake
@@ -44,12 +54,13 @@ class Router:
 
     def send(self, replies: list[Reply]) -> None:
         """Pass on the replies of one step. Sinks are called without the lock, so they may come back here."""
+        at = time.perf_counter()
         with self._lock:
             found = [(self._find(reply), reply) for reply in replies if isinstance(reply, TokenReply)]
             answered = [(self._answers.pop(r.uid, None), r.stats) for r in replies if isinstance(r, StatsReply)]
         for sink, reply in found:
             if sink is not None:
-                sink(reply)
+                sink(Arrival(reply, at))
         for answer, stats in answered:
             if answer is not None:
                 answer.set_result(stats)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, TypedDict
 
 from minisgl.core import SamplingParams, TokenLogprobs
+from minisgl.llm.router import Arrival
 from minisgl.message import FinishReason, TokenReply
 from minisgl.tokenizer import TextStream, Tokenizer
 
@@ -39,13 +40,6 @@ class Output(TypedDict, total=False):
     prompt_logprobs: list[TokenLogprobs | None]
     error: str
     choices: list[Any]
-
-
-class Arrival(NamedTuple):
-    """A reply and when it came (`time.perf_counter`), however late its reader takes it."""
-
-    reply: TokenReply
-    at: float
 
 
 class RequestStream:
@@ -97,7 +91,7 @@ class RequestStream:
         self._note(reply)
         text = self._show(reply)
         token_ids = self._token_ids[before:]
-        logprobs = list(reply.logprobs[: len(token_ids)])
+        logprobs = list(reply.logprobs[: len(token_ids)]) if reply.logprobs else []
         if self._keep_text:
             self._keep(text, logprobs, reply)
         return text, token_ids, logprobs

@@ -36,7 +36,12 @@ class EngineClient(Protocol):
         ...
 
     def run(
-        self, prepared: Sequence[Prepared], *, keep_text: bool = True, on_over: Callable[[], None] = ...
+        self,
+        prepared: Sequence[Prepared],
+        *,
+        keep_text: bool = True,
+        on_over: Callable[[], None] = ...,
+        on_news: Callable[[list[Delta]], bool] = ...,
     ) -> AsyncGenerator[list[Delta], None]:
         """Start them together; all that has come since the last time, never an empty list, until all are over.
 
@@ -44,6 +49,8 @@ class EngineClient(Protocol):
         for each choice, however many tokens. keep_text: outputs have text and logprobs; who streams has had them.
         on_over: called, in the loop, as soon as the engine is done with them, while the reader may still be busy with
         what came before; maybe more than once.
+        on_news: called, in the loop, with what has come while the reader waits for it; the reader gets what it does
+        not want (False), and what it raises. It costs a fraction of what waking the reader does.
         """
         ...
 

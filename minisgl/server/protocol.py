@@ -4,16 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from minisgl.server.errors import ApiError
+from minisgl.server.response_writer import BODY_EXTENSION
 
 MAX_HEAD_BYTES = 2**16
 TOO_LONG = f"the request's head is over {MAX_HEAD_BYTES} bytes"
 HEAD_TIMEOUT_S = 60.0
 WRITE_TIMEOUT_S = 60.0  # longer than a network is likely to be down; TCP itself would wait a quarter of an hour
 _UPGRADE = re.compile(rb"(?<=\n)upgrade(?=:)", re.IGNORECASE)
+
+
+class ChunkedBody:
+    """The `Body` of one response: its pieces are the same chunks as those that go through uvicorn's `send`."""
+
+    __slots__ = ("_cycle",)
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    def is_clear(self) -> bool:
+        cycle = self._cycle
+        is_open = cycle.chunked_encoding and not (cycle.response_complete or cycle.disconnected)
+        return bool(is_open) and not cycle.flow.write_paused
+
+    def write(self, piece: bytes) -> None:
+        self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -67,6 +86,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._stop_clock()
         self._head_bytes, self._is_in_body = None, True
         super().on_headers_complete()
+        scope: dict[str, Any] = self.scope  # type: ignore[assignment]
+        scope["extensions"] = {BODY_EXTENSION: ChunkedBody(self.cycle)}
         if self.expect_100_continue:  # if it is refused before that, nobody can tell whether its body still comes
             self.cycle.keep_alive = False
 

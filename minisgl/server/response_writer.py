@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from starlette.types import Receive, Send
+from typing import Protocol
+
+from starlette.types import Receive, Scope, Send
 
 from minisgl.server.errors import ApiError
 from minisgl.server.stream.events import error_event
@@ -13,14 +15,38 @@ _EVENTS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # nginx would collect the events
 ]
+BODY_EXTENSION = "minisgl.body"  # of an ASGI scope: a `Body`, if the server has one
+
+
+class Body(Protocol):
+    """A way to the client beside `send`, for more of a body that has begun: nothing is awaited, no layer is passed."""
+
+    def is_clear(self) -> bool:
+        """Whether the response has begun and its client keeps up."""
+        ...
+
+    def write(self, piece: bytes) -> None:
+        """To be called when it is clear. piece: not empty."""
+        ...
 
 
 class ResponseWriter:
     """has_begun: status and headers are out, so an error can only be an event."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, scope: Scope, send: Send) -> None:
         self.has_begun = False
         self._send = send
+        self._body: Body | None = scope.get("extensions", {}).get(BODY_EXTENSION)
+
+    def is_clear(self) -> bool:
+        """Whether more of a stream can be written at once."""
+        return self._body is not None and self._body.is_clear()
+
+    def write_at_once(self, events: bytes) -> None:
+        """What `write` does, when it is clear."""
+        if events:
+            assert self._body is not None, "the way is not clear"
+            self._body.write(events)
 
     async def write(self, events: bytes) -> None:
         """More of a stream. Waits while the client is slow."""

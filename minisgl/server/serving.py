@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, Protocol
 
 from starlette.types import Receive, Scope, Send
@@ -18,7 +19,7 @@ from minisgl.server.response_writer import ResponseWriter, wait_for_disconnect
 from minisgl.server.running import Cause, Cutoff
 from minisgl.server.state import ServerState
 from minisgl.server.stream.answer import Answer
-from minisgl.server.stream.building import make_events, make_whole
+from minisgl.server.stream.building import are_plain, make_events, make_whole
 from minisgl.utils.logging import get_logger
 
 logger = get_logger(__name__)
@@ -74,7 +75,7 @@ class Generation:
         self._outputs: dict[int, Output] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        writer = ResponseWriter(send)
+        writer = ResponseWriter(scope, send)
         watcher = asyncio.create_task(self._watch(receive))
         try:
             async with self._cutoff:
@@ -127,7 +128,9 @@ class Generation:
     async def _run(
         self, prepared: list[Prepared], answer: Answer, writer: ResponseWriter, leave: Callable[[], None]
     ) -> None:
-        async with aclosing(self._engine.run(prepared, keep_text=not self._job.stream, on_over=leave)) as steps:
+        on_news = partial(self._write_at_once, answer, writer)
+        news = self._engine.run(prepared, keep_text=not self._job.stream, on_over=leave, on_news=on_news)
+        async with aclosing(news) as steps:
             async for deltas in steps:
                 self._take(deltas)
                 if self._job.stream:
@@ -137,6 +140,14 @@ class Generation:
             await writer.end(answer.end(outputs))
         else:
             await writer.whole(await make_whole(answer, outputs))
+
+    def _write_at_once(self, answer: Answer, writer: ResponseWriter, deltas: list[Delta]) -> bool:
+        """The same for what comes between a stream's first words and its last, when nothing has to wait for it."""
+        if not (writer.is_clear() and are_plain(deltas)):
+            return False
+        self._observer.deltas(deltas)
+        writer.write_at_once(answer.events(deltas))
+        return True
 
     def _take(self, deltas: list[Delta]) -> None:
         """Note what has come. ApiError when a part of the request cannot come to a good end: then all of it ends."""

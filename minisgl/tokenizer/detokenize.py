@@ -46,13 +46,17 @@ class _Bytes:
 
     def __init__(self, backend: tokenizers.Tokenizer) -> None:
         self._id_to_token = backend.id_to_token
-        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._rest = b""  # of a character that is not complete
 
     def push(self, token_ids: Sequence[int]) -> str:
-        return self._utf8.decode(b"".join(map(byte_level_bytes, map(self._id_to_token, token_ids))))
+        data = self._rest + b"".join(map(byte_level_bytes, map(self._id_to_token, token_ids)))
+        text, num_bytes = codecs.utf_8_decode(data, "replace", False)
+        self._rest = data[num_bytes:]
+        return text
 
     def flush(self) -> str:
-        return self._utf8.decode(b"", final=True)
+        rest, self._rest = self._rest, b""
+        return rest.decode("utf-8", "replace")
 
 
 class _Window:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from minisgl.tokenizer.detokenize import IncrementalDetokenizer
 from minisgl.tokenizer.stop import StopStrings
 from minisgl.tokenizer.tokenizer import Tokenizer
 
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
+class TextDelta(NamedTuple):
     """What some tokens add to the text.
 
     text: to be shown now, maybe "". num_tokens: how many were pushed since the start; once stopped, up to and

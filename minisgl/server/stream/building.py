@@ -19,7 +19,15 @@ _WRITER = ThreadPoolExecutor(1, thread_name_prefix="minisgl-answers")
 
 async def make_events(answer: Answer, deltas: Sequence[Delta]) -> bytes:
     """`answer.events`."""
-    return await _make(sum(num_entries(delta) for delta in deltas), answer.events, deltas)
+    return await _make(sum(map(num_entries, deltas)), answer.events, deltas)
+
+
+def are_plain(deltas: Sequence[Delta]) -> bool:
+    """Whether they are nothing but text, which is quickly written, and no choice ends with them."""
+    for delta in deltas:  # half of what a generator costs
+        if delta["finish_reason"] is not None or "logprobs" in delta or "prompt_logprobs" in delta:
+            return False
+    return True
 
 
 async def make_whole(answer: Answer, outputs: Sequence[Output]) -> bytes:

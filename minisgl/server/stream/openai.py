@@ -37,7 +37,7 @@ class OpenAIAnswer(ABC, Generic[Choice]):
         self._text_events: dict[int, TextEvent] = {}
 
     def events(self, deltas: Sequence[Delta]) -> bytes:
-        return b"".join([self._events_of(delta) for delta in deltas])
+        return b"".join(map(self._events_of, deltas))
 
     def end(self, outputs: Sequence[Output]) -> bytes:
         if not self._include_usage:
