@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from minisgl.kvcache.base import (
+    DEFAULT_EVICTION,
     PUBLIC,
     BaseCacheHandle,
     BasePrefixCache,
@@ -12,6 +13,7 @@ from minisgl.kvcache.base import (
     MatchResult,
     Namespace,
     SizeInfo,
+    Watch,
 )
 from minisgl.kvcache.naive_cache import NaivePrefixCache
 from minisgl.kvcache.pool import MHAKVCache
@@ -23,9 +25,13 @@ PREFIX_CACHES.register("naive")(NaivePrefixCache)
 PREFIX_CACHES.register("radix")(RadixPrefixCache)
 
 
-def create_prefix_cache(device: torch.device, type: str, page_size: int | None = None) -> BasePrefixCache:
-    """A new prefix cache of the kind named `type`; ValueError if there is none. page_size: None asks the context."""
-    return PREFIX_CACHES[type](device, page_size)
+def create_prefix_cache(
+    device: torch.device, type: str, page_size: int | None = None, eviction: str = DEFAULT_EVICTION
+) -> BasePrefixCache:
+    """A new prefix cache of the kind named `type`, that evicts by the policy named `eviction`; ValueError if there is
+    none. page_size: None asks the context.
+    """
+    return PREFIX_CACHES[type](device, page_size, eviction)
 
 
 __all__ = [
@@ -40,5 +46,6 @@ __all__ = [
     "Namespace",
     "RadixPrefixCache",
     "SizeInfo",
+    "Watch",
     "create_prefix_cache",
 ]

@@ -18,6 +18,7 @@ from minisgl.core import get_global_ctx
 
 Int32Array = npt.NDArray[np.int32]
 Ids = torch.Tensor | Int32Array
+NO_IDS: Int32Array = np.empty(0, np.int32)
 
 
 class Namespace(NamedTuple):
@@ -31,6 +32,7 @@ class Namespace(NamedTuple):
 
 
 PUBLIC = Namespace()
+DEFAULT_EVICTION = "lru"
 
 
 class BaseCacheHandle(ABC):
@@ -87,6 +89,18 @@ class CachedRun(NamedTuple):
     ref_count: int
 
 
+class Watch:
+    """A waiting prompt's place in the cache.
+
+    cached_len: how many of its tokens are cached, in whole pages; kept right by the cache, nobody else sets it.
+    """
+
+    __slots__ = ("cached_len",)
+
+    def __init__(self, cached_len: int) -> None:
+        self.cached_len = cached_len
+
+
 class BasePrefixCache(ABC):
     """Remembers which pages hold the KV of which token prefixes. Owns no tensors and no free pages.
 
@@ -95,10 +109,11 @@ class BasePrefixCache(ABC):
 
     shares: ClassVar[bool]
 
-    def __init__(self, device: torch.device, page_size: int | None = None) -> None:
+    def __init__(self, device: torch.device, page_size: int | None = None, eviction: str = DEFAULT_EVICTION) -> None:
         """device: where the KV lives; all that is kept and given out here is on the host all the same.
 
-        page_size: None takes the global context's. Raises ValueError below 1.
+        page_size: None takes the global context's. eviction: the name of the policy by which pages go when room is
+        needed. Raises ValueError for a page size below 1 and for a policy that there is not.
         """
         self.device = device
         self.page_size = get_global_ctx().page_size if page_size is None else page_size
@@ -110,8 +125,17 @@ class BasePrefixCache(ABC):
         """Longest prefix of `input_ids` that is cached in `namespace`, in whole pages."""
 
     @abstractmethod
-    def insert_pages(self, input_ids: Ids, pages: Int32Array, namespace: Namespace = PUBLIC) -> InsertResult:
-        """Remember that `pages` [len(input_ids) // page_size] hold the KV of `input_ids`; a partial page is ignored."""
+    def probe(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> int:
+        """How many tokens `match_prefix` would find. Changes nothing: no recency, no node, no clock."""
+
+    @abstractmethod
+    def insert_pages(
+        self, input_ids: Ids, pages: Int32Array, namespace: Namespace = PUBLIC, priority: int = 0
+    ) -> InsertResult:
+        """Remember that `pages` [len(input_ids) // page_size] hold the KV of `input_ids`; a partial page is ignored.
+
+        priority: what the eviction policy of that name goes by; the others do not.
+        """
 
     @abstractmethod
     def insert_prefix(self, input_ids: Ids, indices: Ids, namespace: Namespace = PUBLIC) -> InsertResult:
@@ -122,26 +146,55 @@ class BasePrefixCache(ABC):
         """Keep the handle's whole path from eviction, or give that up again. Locks count."""
 
     @abstractmethod
-    def evict_pages(self, num_pages: int) -> Int32Array:
-        """Forget at least `num_pages` unlocked pages, oldest first; the numbers of the pages freed.
+    def evict_pages(self, num_pages: int, trim: bool = False) -> Int32Array:
+        """Forget unlocked pages, in the order of the eviction policy; the numbers of the pages freed.
 
-        Asking for more than is evictable is the caller's mistake (AssertionError).
+        trim: exactly `num_pages`, of the last leaf only as many from its end as are needed; otherwise leaves go whole,
+        so it may be more. Asking for more than is evictable is the caller's mistake (AssertionError).
         """
 
     @abstractmethod
     def evict(self, size: int) -> torch.Tensor:
-        """`evict_pages` in tokens: at least `size` of them; their slots [freed] int32."""
+        """`evict_pages` in tokens, leaves go whole: at least `size` of them; their slots [freed] int32."""
 
     @abstractmethod
-    def flush(self) -> Int32Array:
-        """Match nothing any more that was inserted until now; the numbers of the pages freed: those nobody has locked.
+    def purge(self, namespace: Namespace | None = None, prefix: Ids = NO_IDS) -> Int32Array:
+        """Match nothing any more that begins with `prefix` in `namespace` (None: in every one).
 
-        What is locked stays readable by its handles; its pages come out of `reclaim` when the last lock is given up.
+        What led only there goes too. Returns the numbers of the pages freed: those nobody has locked. What is locked
+        stays readable by its handles; its pages come out of `reclaim` when the last lock is given up.
         """
+
+    def flush(self) -> Int32Array:
+        """`purge` of everything."""
+        return self.purge()
 
     @abstractmethod
     def reclaim(self) -> Int32Array:
-        """Pages freed since the last call because the last lock on something flushed was given up."""
+        """Pages freed since the last call because the last lock on something purged was given up."""
+
+    @abstractmethod
+    def watch(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> Watch:
+        """Follow how much of a waiting prompt is cached, from now until `unwatch`. Refreshes and splits nothing.
+
+        input_ids: [T], not copied: must not change while it is watched.
+        """
+
+    @abstractmethod
+    def unwatch(self, watch: Watch) -> None:
+        """The prompt waits no longer."""
+
+    @abstractmethod
+    def expect(self, watch: Watch, expected: bool) -> None:
+        """Whether it will run soon, so that the last node which it would hit should go after others."""
+
+    @abstractmethod
+    def advance_watches(self, budget: int) -> list[Watch]:
+        """Follow insertions by at most `budget` watches; those whose cached_len has changed since the last call.
+
+        What is taken away shortens a watch at once; what is inserted lengthens it here, so that a step in which many
+        wait for the same prompt takes no longer than any other.
+        """
 
     @property
     @abstractmethod

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 
 from minisgl.kvcache.base import (
+    DEFAULT_EVICTION,
+    NO_IDS,
     PUBLIC,
     BaseCacheHandle,
     BasePrefixCache,
@@ -19,7 +21,9 @@ from minisgl.kvcache.base import (
     MatchResult,
     Namespace,
     SizeInfo,
+    Watch,
 )
+from minisgl.kvcache.eviction import EVICTION_POLICIES
 
 
 class NaiveCacheHandle(BaseCacheHandle):
@@ -42,10 +46,20 @@ class NaivePrefixCache(BasePrefixCache):
 
     shares: ClassVar[bool] = False
 
+    def __init__(self, device: torch.device, page_size: int | None = None, eviction: str = DEFAULT_EVICTION) -> None:
+        """ValueError for a policy that there is not, although none is ever needed."""
+        super().__init__(device, page_size, eviction)
+        EVICTION_POLICIES[eviction]
+
     def match_prefix(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> MatchResult:
         return MatchResult(NaiveCacheHandle())
 
-    def insert_pages(self, input_ids: Ids, pages: Int32Array, namespace: Namespace = PUBLIC) -> InsertResult:
+    def probe(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> int:
+        return 0
+
+    def insert_pages(
+        self, input_ids: Ids, pages: Int32Array, namespace: Namespace = PUBLIC, priority: int = 0
+    ) -> InsertResult:
         return InsertResult(0, NaiveCacheHandle())
 
     def insert_prefix(self, input_ids: Ids, indices: Ids, namespace: Namespace = PUBLIC) -> InsertResult:
@@ -54,7 +68,7 @@ class NaivePrefixCache(BasePrefixCache):
     def lock_handle(self, handle: BaseCacheHandle, unlock: bool = False) -> None:
         assert isinstance(handle, NaiveCacheHandle), f"not a handle of this cache: {handle}"
 
-    def evict_pages(self, num_pages: int) -> Int32Array:
+    def evict_pages(self, num_pages: int, trim: bool = False) -> Int32Array:
         assert num_pages == 0, f"cannot evict {num_pages} pages: a naive cache holds none"
         return np.empty(0, np.int32)
 
@@ -62,11 +76,23 @@ class NaivePrefixCache(BasePrefixCache):
         assert size == 0, f"cannot evict {size} tokens: a naive cache holds none"
         return torch.empty(0, dtype=torch.int32)
 
-    def flush(self) -> Int32Array:
+    def purge(self, namespace: Namespace | None = None, prefix: Ids = NO_IDS) -> Int32Array:
         return np.empty(0, np.int32)
 
     def reclaim(self) -> Int32Array:
         return np.empty(0, np.int32)
+
+    def watch(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> Watch:
+        return Watch(0)
+
+    def unwatch(self, watch: Watch) -> None:
+        """Nothing was kept of it."""
+
+    def expect(self, watch: Watch, expected: bool) -> None:
+        """Nothing is cached that could be spared."""
+
+    def advance_watches(self, budget: int) -> list[Watch]:
+        return []
 
     @property
     def size_info(self) -> SizeInfo:

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 
 from minisgl.kvcache.base import (
+    DEFAULT_EVICTION,
+    NO_IDS,
     PUBLIC,
     BaseCacheHandle,
     BasePrefixCache,
@@ -23,56 +25,37 @@ from minisgl.kvcache.base import (
     MatchResult,
     Namespace,
     SizeInfo,
+    Watch,
 )
-from minisgl.kvcache.lru_queue import LRUQueue
+from minisgl.kvcache.eviction import EVICTION_POLICIES
+from minisgl.kvcache.purge import kill, nodes_to_purge
 from minisgl.kvcache.radix_check import check_nodes, check_pages_held_once
 from minisgl.kvcache.radix_forest import RadixForest, RadixRoot
-from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
-from minisgl.kvcache.slots import pages_to_slots, slots_to_pages, to_int32
+from minisgl.kvcache.radix_handle import RadixCacheHandle
+from minisgl.kvcache.radix_node import PAGE_BYTES, TOKEN_BYTES, RadixNode
+from minisgl.kvcache.radix_walk import seek
+from minisgl.kvcache.slots import join_pages, pages_to_slots, slots_to_pages, to_int32
+from minisgl.kvcache.watch import RadixWatch, WatchList
 from minisgl.utils.math import align_down, div_ceil
-
-_NO_PAGES: Int32Array = np.empty(0, np.int32)
-
-
-class RadixCacheHandle(BaseCacheHandle):
-    """The path from the root to `node`. Stays right when a node on it is split later."""
-
-    __slots__ = ("node",)
-
-    def __init__(self, cached_len: int, node: RadixNode) -> None:
-        self.cached_len = cached_len
-        self.node = node
-
-    def get_matched_pages(self) -> Int32Array:
-        runs, num_bytes, node = [_NO_PAGES], 0, self.node
-        while node.parent is not None:
-            runs.append(node.pages)
-            num_bytes += len(node.token_bytes)
-            node = node.parent
-        assert num_bytes == self.cached_len * TOKEN_BYTES, f"{self.node} or a node above it was evicted"
-        return np.concatenate(runs[::-1])
-
-    def get_matched_indices(self) -> torch.Tensor:
-        return torch.from_numpy(pages_to_slots(self.get_matched_pages(), self.node.page_size))
 
 
 class RadixPrefixCache(BasePrefixCache):
-    """A radix tree of cached prefixes for each namespace, evicted leaf by leaf in LRU order, whosever they are.
+    """A radix tree of cached prefixes for each namespace, evicted leaf by leaf in the order of a policy.
 
     The clock counts calls of match and insert, so a trace replays to the same evictions everywhere.
     """
 
     shares: ClassVar[bool] = True
 
-    def __init__(self, device: torch.device, page_size: int | None = None) -> None:
+    def __init__(self, device: torch.device, page_size: int | None = None, eviction: str = DEFAULT_EVICTION) -> None:
         super().__init__(device, page_size)
         self._page_bytes = self.page_size * TOKEN_BYTES
         self._clock = 0
         self._evictable_size = 0
         self._protected_size = 0
-        self._queue = LRUQueue()
-        self._forest = RadixForest()
-        self._reclaimable: list[Int32Array] = []  # pages of flushed nodes whose last reader has left
+        self._forest = RadixForest(EVICTION_POLICIES[eviction])
+        self._watches = WatchList(self.page_size)
+        self._reclaimable: list[bytes] = []  # pages of purged nodes whose last reader has left
 
     @property
     def root_node(self) -> RadixNode:
@@ -90,10 +73,17 @@ class RadixPrefixCache(BasePrefixCache):
         Refreshes the nodes on the way and splits the one in which the match ends, so that a lock pins exactly what
         was hit; sizes do not change. The slots stay valid only while the handle is locked.
         """
-        root = self._forest.find(namespace) or self._forest.public
-        tokens = self._whole_pages(input_ids) if root.namespace == namespace else memoryview(b"")
-        node, num_bytes = self._walk(root, tokens)
+        root = self._forest.find(namespace)
+        if root is None:
+            root, input_ids = self._forest.public, NO_IDS
+        node, num_bytes = self._walk(root, self._whole_pages(input_ids))
+        if root.queue.takes_notes:
+            root.queue.matched(node)
         return MatchResult(RadixCacheHandle(num_bytes // TOKEN_BYTES, node))
+
+    def probe(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> int:
+        root = self._forest.find(namespace)
+        return 0 if root is None else seek(root, self._whole_pages(input_ids), 0, self.page_size)[1]
 
     def insert_prefix(self, input_ids: Ids, indices: Ids, namespace: Namespace = PUBLIC) -> InsertResult:
         """`insert_pages` with `indices` [T] int32, the slot of each token; ValueError if they do not form pages."""
@@ -101,7 +91,9 @@ class RadixPrefixCache(BasePrefixCache):
             raise ValueError(f"{len(indices)} slots were given for {len(input_ids)} tokens")
         return self.insert_pages(input_ids, slots_to_pages(to_int32(indices), self.page_size), namespace)
 
-    def insert_pages(self, input_ids: Ids, pages: Int32Array, namespace: Namespace = PUBLIC) -> InsertResult:
+    def insert_pages(
+        self, input_ids: Ids, pages: Int32Array, namespace: Namespace = PUBLIC, priority: int = 0
+    ) -> InsertResult:
         """Remember that `pages` hold the KV of `input_ids`; what is cached already keeps its own pages.
 
         input_ids: [T] int32; a partial page at the end is ignored. pages: [T // page_size] int32. Both are copied.
@@ -111,8 +103,13 @@ class RadixPrefixCache(BasePrefixCache):
         assert len(tokens) == len(pages) * self._page_bytes, f"{len(input_ids)} tokens do not fill {len(pages)} pages"
         root = self._forest.plant(namespace) if tokens else self._forest.public
         node, num_bytes = self._walk(root, tokens)
-        if num_bytes < len(tokens):
-            node = self._add_leaf(node, tokens[num_bytes:].tobytes(), pages[num_bytes // self._page_bytes :])
+        is_new = num_bytes < len(tokens)
+        if is_new:
+            node = self._add_leaf(node, tokens, num_bytes, pages)
+        if root.queue.takes_notes:
+            root.queue.inserted(node, is_new, priority)
+        if is_new:
+            root.queue.push(node)
         return InsertResult(num_bytes // TOKEN_BYTES, RadixCacheHandle(len(tokens) // TOKEN_BYTES, node))
 
     def lock_handle(self, handle: BaseCacheHandle, unlock: bool = False) -> None:
@@ -123,51 +120,63 @@ class RadixPrefixCache(BasePrefixCache):
         else:
             self._lock(handle.node)
 
-    def evict_pages(self, num_pages: int) -> Int32Array:
-        """Forget leaves in LRU order until at least `num_pages` pages are free; the numbers of these pages.
+    def evict_pages(self, num_pages: int, trim: bool = False) -> Int32Array:
+        """Forget leaves in the policy's order until `num_pages` pages are free; the numbers of these pages.
 
-        Leaves go whole, so it may be more. A parent may become the next leaf. AssertionError if too few are evictable.
+        A parent may become the next leaf. AssertionError if too few are evictable.
         """
         assert num_pages * self.page_size <= self._evictable_size, (
             f"cannot evict {num_pages * self.page_size} tokens: {self._evictable_size} evictable, "
             f"{self._protected_size} protected"
         )
-        freed, num_freed = [_NO_PAGES], 0
-        while num_freed < num_pages:
-            leaf = self._queue.pop()
-            freed.append(leaf.pages)
-            num_freed += len(leaf.pages)
-            parent = leaf.detach()
-            self._queue.push(parent)
-            self._forest.prune(parent)
-        self._evictable_size -= num_freed * self.page_size
-        return np.concatenate(freed)
+        freed: list[bytes] = []
+        missing = num_pages
+        while missing > 0:
+            freed.append(self._evict_leaf(self._forest.next_root(), missing if trim else None))
+            missing -= len(freed[-1]) // PAGE_BYTES
+        self._evictable_size -= (num_pages - missing) * self.page_size
+        return join_pages(freed)
 
     def evict(self, size: int) -> torch.Tensor:
         return torch.from_numpy(pages_to_slots(self.evict_pages(div_ceil(size, self.page_size)), self.page_size))
 
-    def flush(self) -> Int32Array:
-        """Begin an epoch in which nothing is cached. What is locked stays until its last lock is given up.
-
-        Looks at every node once. Returns the numbers of the pages that nobody has locked.
-        """
-        self._queue.clear()
-        freed = [_NO_PAGES]
-        for node in list(self._forest.nodes()):
-            if node.ref_count == 0:
-                freed.append(node.pages)
-                node.detach()
-        self._evictable_size = 0
-        self._forest.flush()
-        return np.concatenate(freed)
+    def purge(self, namespace: Namespace | None = None, prefix: Ids = NO_IDS) -> Int32Array:
+        roots = self._forest.roots() if namespace is None else [self._forest.find(namespace)]
+        tokens = memoryview(to_int32(prefix).tobytes())
+        freed: list[bytes] = []
+        for root in roots:
+            tops = nodes_to_purge(root, tokens, self.page_size) if root is not None else []
+            if tops:
+                assert root is not None
+                freed += self._purge(root, tops)
+        self._evictable_size -= sum(map(len, freed)) // PAGE_BYTES * self.page_size
+        return join_pages(freed)
 
     def reclaim(self) -> Int32Array:
-        pages = np.concatenate([_NO_PAGES, *self._reclaimable])
+        if not self._reclaimable:
+            return NO_IDS
+        pages = join_pages(self._reclaimable)
         self._reclaimable.clear()
         return pages
 
+    def watch(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> Watch:
+        return self._watches.add(self._forest.plant(namespace), self._whole_pages(input_ids))
+
+    def unwatch(self, watch: Watch) -> None:
+        assert isinstance(watch, RadixWatch), f"not a watch of this cache: {watch}"
+        self._watches.remove(watch)
+        self._forest.prune(watch.root)
+
+    def expect(self, watch: Watch, expected: bool) -> None:
+        assert isinstance(watch, RadixWatch), f"not a watch of this cache: {watch}"
+        self._watches.expect(watch, expected)
+
+    def advance_watches(self, budget: int) -> list[Watch]:
+        return self._watches.advance(budget)
+
     def cached_pages(self) -> Int32Array:
-        return np.concatenate([_NO_PAGES, *(node.pages for node in self._forest.nodes()), *self._reclaimable])
+        held = [node.page_bytes for node in (*self._forest.nodes(), *self._forest.dead)]
+        return join_pages(held + self._reclaimable)
 
     def runs(self, head_len: int) -> Iterator[CachedRun]:
         stack = [(0, node) for root in reversed(self._forest.roots()) for node in reversed(root.children.values())]
@@ -182,14 +191,15 @@ class RadixPrefixCache(BasePrefixCache):
         self.flush()
 
     def check_integrity(self) -> None:
-        nodes = list(self._forest.nodes())
         self._forest.check_integrity()
-        check_nodes(self._forest.roots(), nodes, self.page_size, self._clock)
-        check_pages_held_once(nodes)
-        self._queue.check_integrity(nodes)
-        evictable = sum(node.length for node in nodes if node.ref_count == 0)
-        counted = SizeInfo(evictable, sum(node.length for node in nodes) - evictable)
-        assert counted == self.size_info, f"sizes drifted: the tree has {counted}, the counters say {self.size_info}"
+        nodes = list(self._forest.nodes())
+        check_nodes(self._forest.roots(), nodes, list(self._forest.dead), self.page_size, self._clock)
+        check_pages_held_once(self.cached_pages())
+        self._watches.check_integrity([*self._forest.roots(), *nodes])
+        unlocked = sum(node.length for node in nodes if node.ref_count == 0)
+        locked = sum(node.length for node in (*nodes, *self._forest.dead) if node.ref_count)
+        sizes = SizeInfo(unlocked, locked)
+        assert sizes == self.size_info, f"sizes drifted: the tree has {sizes}, the counters say {self.size_info}"
 
     def _whole_pages(self, input_ids: Ids) -> memoryview:
         """The bytes of the whole pages of `input_ids`, not copied."""
@@ -211,17 +221,59 @@ class RadixPrefixCache(BasePrefixCache):
             matched = len(piece)
             if not child.token_bytes.startswith(piece):
                 matched = align_down(child.count_matching(piece) * TOKEN_BYTES, page_bytes)
-            node = child if matched == num_bytes else child.split_at(matched // TOKEN_BYTES)
-            node.last_access = self._clock
             end += matched
+            node = child if matched == num_bytes else self._split(child, matched // TOKEN_BYTES, end // TOKEN_BYTES)
+            node.last_access = self._clock
         return node, end
 
-    def _add_leaf(self, parent: RadixNode, token_bytes: bytes, pages: Int32Array) -> RadixNode:
-        leaf = RadixNode(token_bytes, np.array(pages, np.int32), self._clock)
+    def _split(self, node: RadixNode, pos: int, cached_len: int) -> RadixNode:
+        """Split `node` after `pos` tokens; the front half, whose path is `cached_len` tokens long."""
+        front = node.split_at(pos)
+        self._watches.split(front, node, cached_len)
+        return front
+
+    def _add_leaf(self, parent: RadixNode, tokens: memoryview, start: int, pages: Int32Array) -> RadixNode:
+        """A node for `tokens` (bytes) from `start` on, below `parent`, whose path ends there."""
+        page_bytes = np.ascontiguousarray(pages[start // self._page_bytes :], np.int32).tobytes()
+        leaf = RadixNode(tokens[start:].tobytes(), page_bytes, self._clock)
         leaf.attach(parent)
-        self._queue.push(leaf)
         self._evictable_size += leaf.length
+        self._watches.inserted(parent, start // TOKEN_BYTES, leaf.first_page)
         return leaf
+
+    def _evict_leaf(self, root: RadixRoot, max_pages: int | None) -> bytes:
+        """Evict what goes next in this namespace, of it at most `max_pages` from its end; their numbers as bytes."""
+        queue = root.queue
+        leaf = queue.first()
+        assert leaf is not None, f"no leaf of {root.namespace} is unlocked"
+        trims = max_pages is not None and leaf.num_pages > max_pages
+        if queue.takes_notes:
+            queue.evicting(leaf, max_pages * self.page_size if max_pages is not None and trims else leaf.length)
+        if max_pages is not None and trims:
+            freed = leaf.trim(max_pages)
+            self._watches.shorten(leaf, leaf)
+            return freed
+        queue.pop()
+        parent = leaf.detach()
+        self._watches.shorten(leaf, parent)
+        queue.push(parent)
+        self._forest.prune(parent)
+        return leaf.page_bytes
+
+    def _purge(self, root: RadixRoot, tops: list[RadixNode]) -> list[bytes]:
+        """Take `tops`, children of one node, and all below them out of the tree; pages of those nobody has locked."""
+        killed, parent = kill(tops)
+        freed = []
+        for node in killed:
+            root.queue.removed(node)
+            self._watches.shorten(node, parent)
+            if node.ref_count:
+                self._forest.dead[node] = None
+            else:
+                freed.append(node.page_bytes)
+        root.queue.push(parent)
+        self._forest.prune(parent)
+        return freed
 
     def _lock(self, node: RadixNode) -> None:
         num_bytes = 0
@@ -235,7 +287,8 @@ class RadixPrefixCache(BasePrefixCache):
 
     def _unlock(self, node: RadixNode) -> None:
         assert node.ref_count > 0, f"{node} is unlocked more often than it was locked"
-        first, num_bytes = node, 0
+        first = node = self._unlock_dead(node)
+        num_bytes = 0
         while node.parent is not None:
             node.ref_count -= 1
             if node.ref_count == 0:
@@ -243,18 +296,24 @@ class RadixPrefixCache(BasePrefixCache):
             node = node.parent
         self._move_to_protected(-num_bytes // TOKEN_BYTES)
         assert isinstance(node, RadixRoot), f"{first}, or a node above it, was evicted while it was locked"
-        if node.epoch == self._forest.epoch:
-            self._queue.push(first)
-        else:
-            self._bury(first)
+        node.queue.push(first)
 
-    def _bury(self, node: RadixNode) -> None:
-        """A flushed node goes with its last reader, and those above it that are left without one go too."""
-        while node.ref_count == 0:
-            self._reclaimable.append(node.pages)
-            self._evictable_size -= node.length
-            node = node.detach()
-        self._forest.prune(node)
+    def _unlock_dead(self, node: RadixNode) -> RadixNode:
+        """Give up one lock on `node` and those above it as far as they are dead; the first that is not.
+
+        A dead node goes with its last reader.
+        """
+        while node.dead:
+            assert node.parent is not None, f"{node} was forgotten while it was locked"
+            parent = node.parent
+            node.ref_count -= 1
+            if node.ref_count == 0:
+                self._reclaimable.append(node.page_bytes)
+                self._protected_size -= node.length
+                del self._forest.dead[node]
+                node.parent = None
+            node = parent
+        return node
 
     def _move_to_protected(self, num_tokens: int) -> None:
         self._evictable_size -= num_tokens

@@ -6,25 +6,34 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from minisgl.kvcache.base import Int32Array
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
 
 
-def check_nodes(roots: Sequence[RadixNode], nodes: Sequence[RadixNode], page_size: int, clock: int) -> None:
-    """Check every node by itself and against its children. nodes: all but `roots`."""
+def check_nodes(
+    roots: Sequence[RadixNode], nodes: Sequence[RadixNode], dead: Sequence[RadixNode], page_size: int, clock: int
+) -> None:
+    """Check every node by itself and against its children. nodes: all but `roots` and those that were purged."""
+    for node in dead:
+        _check_run(node, page_size)
+        assert not node.children, f"{node}: purged, but it still has children"
+        assert node.parent is not None, f"{node}: locked, but it leads nowhere"
+        assert node.parent.ref_count >= (node.ref_count if node.parent.parent else 1), f"{node}: locked more than above"
     for root in roots:
         _check_children(root, page_size)
     for node in nodes:
         _check_run(node, page_size)
         _check_children(node, page_size)
+        assert not node.dead, f"{node}: purged, but it can still be matched"
         assert 0 < node.last_access <= clock, f"{node}: visited in the future, the clock is at {clock}"
         for child in node.children.values():
             assert child.ref_count <= node.ref_count, f"{child}: locked more often than its parent {node}"
             assert child.last_access <= node.last_access, f"{child}: visited later than its parent {node}"
 
 
-def check_pages_held_once(nodes: Sequence[RadixNode]) -> None:
+def check_pages_held_once(held: Int32Array) -> None:
     """No page may hold the KV of two different prefixes."""
-    pages, counts = np.unique(np.concatenate([np.empty(0, np.int32), *(n.pages for n in nodes)]), return_counts=True)
+    pages, counts = np.unique(held, return_counts=True)
     assert (counts <= 1).all(), f"pages held more than once: {pages[counts > 1].tolist()}"
     assert (pages >= 0).all(), f"negative page numbers: {pages[pages < 0].tolist()}"
 
@@ -32,9 +41,9 @@ def check_pages_held_once(nodes: Sequence[RadixNode]) -> None:
 def _check_run(node: RadixNode, page_size: int) -> None:
     """A node holds whole pages, at least one, and a lock count that is not negative."""
     assert node.ref_count >= 0, f"{node}: negative ref_count"
-    assert len(node.pages) > 0, f"{node}: no pages"
-    assert len(node.token_bytes) == len(node.pages) * page_size * TOKEN_BYTES, (
-        f"{node}: {node.length} tokens are not {len(node.pages)} pages of {page_size}"
+    assert node.num_pages > 0, f"{node}: no pages"
+    assert len(node.token_bytes) == node.num_pages * page_size * TOKEN_BYTES, (
+        f"{node}: {node.length} tokens are not {node.num_pages} pages of {page_size}"
     )
 
 

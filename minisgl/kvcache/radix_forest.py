@@ -1,79 +1,82 @@
-"""The roots of the radix cache: a tree for each namespace, and what is left of the trees from before a flush."""
+"""The roots of the radix cache: a tree for each namespace, and what was purged but is still read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import numpy as np
+from collections.abc import Callable, Iterator
+from operator import itemgetter
 
 from minisgl.kvcache.base import PUBLIC, Namespace
+from minisgl.kvcache.eviction import EvictionQueue
 from minisgl.kvcache.radix_node import RadixNode
 
 
 class RadixRoot(RadixNode):
-    """Holds nothing and is never evicted. epoch: the forest's when it was made; a flush begins another one."""
+    """Holds nothing and is never evicted. queue: the order in which what is below it goes."""
 
-    __slots__ = ("epoch", "namespace")
+    __slots__ = ("namespace", "queue")
 
-    def __init__(self, namespace: Namespace, epoch: int) -> None:
-        super().__init__(b"", np.empty(0, np.int32), last_access=0, ref_count=1)
+    def __init__(self, namespace: Namespace, queue: EvictionQueue) -> None:
+        super().__init__(b"", b"", last_access=0, ref_count=1)
         self.namespace = namespace
-        self.epoch = epoch
+        self.queue = queue
 
 
 class RadixForest:
-    """A namespace has a root while it has nodes; the public one always, so that an empty match has where to end."""
+    """A namespace has a root while it has nodes or is waited for; the public one always, so that an empty match has
+    where to end.
 
-    def __init__(self) -> None:
-        self.epoch = 0
-        self.public = RadixRoot(PUBLIC, epoch=0)
+    dead: purged nodes that somebody has locked.
+    """
+
+    def __init__(self, make_queue: Callable[[], EvictionQueue]) -> None:
+        self._make_queue = make_queue
+        self.public = RadixRoot(PUBLIC, make_queue())
+        self.dead: dict[RadixNode, None] = {}
         self._roots: dict[Namespace, RadixRoot] = {PUBLIC: self.public}
-        self._flushed: dict[RadixRoot, None] = {}  # whose nodes are all locked
 
     def find(self, namespace: Namespace) -> RadixRoot | None:
         return self._roots.get(namespace)
 
     def plant(self, namespace: Namespace) -> RadixRoot:
-        """The root of `namespace`, which is about to get a node."""
+        """The root of `namespace`, which is about to get a node or a watch."""
         root = self._roots.get(namespace)
         if root is None:
-            root = self._roots[namespace] = RadixRoot(namespace, self.epoch)
+            root = self._roots[namespace] = RadixRoot(namespace, self._make_queue())
         return root
 
     def prune(self, node: RadixNode) -> None:
-        """Forget `node` if it is a root that has lost its last child."""
-        if node.children or node is self.public or not isinstance(node, RadixRoot):
+        """Forget `node` if it is a root that has lost its last child and its last watch."""
+        if node.children or node.watchers or node is self.public or not isinstance(node, RadixRoot):
             return
-        if node.epoch == self.epoch:
+        if self._roots.get(node.namespace) is node:
             del self._roots[node.namespace]
-        else:
-            self._flushed.pop(node, None)
 
-    def flush(self) -> None:
-        """Begin an epoch without any node. Nodes of earlier ones stay known until they are taken off."""
-        self._flushed.update((root, None) for root in self._roots.values() if root.children)
-        self.epoch += 1
-        self.public = RadixRoot(PUBLIC, self.epoch)
-        self._roots = {PUBLIC: self.public}
+    def next_root(self) -> RadixRoot:
+        """Whose leaf goes next. There must be an unlocked one."""
+        keys = ((root.queue.order_key(), root) for root in self._roots.values())
+        return min(((key, root) for key, root in keys if key is not None), key=itemgetter(0))[1]
 
     def roots(self) -> list[RadixRoot]:
-        """Those of this epoch first."""
-        return [*self._roots.values(), *self._flushed]
+        return list(self._roots.values())
 
     def nodes(self) -> Iterator[RadixNode]:
-        """Every node but the roots, parents before children."""
-        stack: list[RadixNode] = [child for root in self.roots() for child in root.children.values()]
-        while stack:
-            node = stack.pop()
-            yield node
-            stack.extend(node.children.values())
+        """Every node that can be matched, but the roots; parents before children."""
+        return below(*self._roots.values())
 
     def check_integrity(self) -> None:
         for namespace, root in self._roots.items():
-            assert (root.namespace, root.epoch) == (namespace, self.epoch), f"{root} is filed under {namespace}"
-            assert root.children or root is self.public, f"the empty namespace {namespace} was kept"
-        for root in self._flushed:
-            assert root.epoch < self.epoch, f"{root} of epoch {root.epoch} was never flushed"
-            assert root.children, f"an empty tree of epoch {root.epoch} was kept"
-            unlocked = [node for node in root.children.values() if node.ref_count == 0]
-            assert not unlocked, f"flushed, locked by nobody and still there: {unlocked}"
+            assert root.namespace == namespace, f"{root} is filed under {namespace}"
+            assert root.children or root.watchers or root is self.public, f"the empty namespace {namespace} was kept"
+            root.queue.check_integrity(list(below(root)))
+        for node in self.dead:
+            assert node.dead, f"{node} was never purged"
+            assert node.ref_count > 0, f"purged, locked by nobody and still there: {node}"
+
+
+def below(*nodes: RadixNode) -> Iterator[RadixNode]:
+    """Every node below these, parents before children."""
+    stack = [child for node in nodes for child in node.children.values()]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(node.children.values())

@@ -25,7 +25,7 @@ class RadixNode:
     position. Both are own memory: nothing pins a caller's prompt.
     ref_count: locks on this node or below it. The root has one for ever, so it is never evicted.
     last_access: the cache's clock when the node was last visited; never later than the parent's.
-    queued: whether the eviction queue has an entry for it. note: the eviction policy's own; nobody else reads it.
+    queued: which heap of the eviction queue has its entry, 0: none. note: the eviction policy's own, for it alone.
     watchers: waiting prompts whose match ends here, by how far they match and the page they would need next.
     num_expected: how many of them will run soon.
     dead: purged. No `children` lead to it any more; `parent` leads up as ever while somebody has it locked.
@@ -43,7 +43,7 @@ class RadixNode:
         self.page_bytes = page_bytes
         self.ref_count = ref_count
         self.last_access = last_access
-        self.queued = False
+        self.queued = 0
         self.note = 0
         self.num_expected = 0
         self.watchers: Watchers | None = None

@@ -5,6 +5,8 @@ Shape letters: P pages, T tokens.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 
@@ -14,6 +16,11 @@ from minisgl.kvcache.base import Ids, Int32Array
 def to_int32(ids: Ids) -> Int32Array:
     """`ids` as a contiguous int32 array; shares memory with `ids` where it is one already."""
     return np.ascontiguousarray(ids.numpy() if isinstance(ids, torch.Tensor) else ids, dtype=np.int32)
+
+
+def join_pages(runs: Iterable[bytes]) -> Int32Array:
+    """Runs of page numbers, 4 bytes each -> one new array."""
+    return np.frombuffer(bytearray().join(runs), np.int32)
 
 
 def pages_to_slots(pages: Int32Array, page_size: int) -> Int32Array:

@@ -1,0 +1,149 @@
+"""Waiting prompts, hung on the nodes in which their matches end, so that nobody matches a queue again and again.
+
+A watch hangs on a node under how far it matches and which page it would need next. So a new node finds those that it
+lets go on by one look-up; they are only noted then, and walked on a few at a time. What is taken away shortens the
+watches on it at once: they fall to what is left.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+from minisgl.kvcache.base import Watch
+from minisgl.kvcache.radix_forest import RadixRoot
+from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
+from minisgl.kvcache.radix_walk import path_len, seek
+
+Place = tuple[int, bytes]  # tokens matched, and the page after them; b"" if the prompt has no further one
+Watchers = dict[Place, dict["RadixWatch", None]]
+
+
+class RadixWatch(Watch):
+    """root: its namespace's. tokens: the prompt's whole pages. node: where its match ends; None after `unwatch`."""
+
+    __slots__ = ("expected", "node", "root", "tokens")
+
+    def __init__(self, root: RadixRoot, tokens: memoryview) -> None:
+        super().__init__(0)
+        self.root = root
+        self.tokens = tokens
+        self.node: RadixNode | None = None
+        self.expected = False
+
+
+class WatchList:
+    """Keeps every watch at its place. What a node's `num_expected` counts changes here alone."""
+
+    def __init__(self, page_size: int) -> None:
+        self._page_size = page_size
+        self._behind: deque[RadixWatch] = deque()  # a node was inserted that they may go on to
+        self._changed: dict[RadixWatch, None] = {}
+
+    def add(self, root: RadixRoot, tokens: memoryview) -> RadixWatch:
+        watch = RadixWatch(root, tokens)
+        self._hang(watch, *seek(root, tokens, 0, self._page_size))
+        return watch
+
+    def remove(self, watch: RadixWatch) -> None:
+        self._take_off(watch)
+        self._changed.pop(watch, None)
+        watch.node = None
+
+    def expect(self, watch: RadixWatch, expected: bool) -> None:
+        """Count it among those that run soon, or no longer."""
+        node = watch.node
+        assert node is not None, "expected, but watched no longer"
+        if watch.expected and not expected:
+            self._discount(watch, node)
+        elif expected and not watch.expected:
+            node.num_expected += 1
+        watch.expected = expected
+
+    def advance(self, budget: int) -> list[Watch]:
+        for _ in range(min(budget, len(self._behind))):
+            watch = self._behind.popleft()
+            if watch.node is not None:
+                self._advance(watch, watch.node)
+        changed: list[Watch] = list(self._changed)
+        self._changed.clear()
+        return changed
+
+    def inserted(self, parent: RadixNode, cached_len: int, first_page: bytes) -> None:
+        """A node was hung below `parent`, whose path is `cached_len` tokens long."""
+        if parent.watchers is not None:
+            self._behind.extend(parent.watchers.get((cached_len, first_page), ()))
+
+    def split(self, front: RadixNode, back: RadixNode, cached_len: int) -> None:
+        """`front`, a path of `cached_len` tokens, was split off `back`: it gets those that match no further."""
+        if back.watchers is None:
+            return
+        for watches in [group for place, group in back.watchers.items() if place[0] <= cached_len]:
+            for watch in list(watches):
+                self._take_off(watch)
+                self._hang(watch, front, watch.cached_len)
+
+    def shorten(self, node: RadixNode, target: RadixNode) -> None:
+        """What lies below the end of `target` is gone from `node`, which is below it or `target` itself."""
+        if node.watchers is None:
+            return
+        cached_len = path_len(target)
+        for watches in list(node.watchers.values()):
+            for watch in list(watches):
+                if watch.cached_len > cached_len:
+                    self._move(watch, target, cached_len)
+
+    def _advance(self, watch: RadixWatch, node: RadixNode) -> None:
+        found, cached_len = seek(node, watch.tokens, watch.cached_len, self._page_size)
+        if found is not node:
+            self._move(watch, found, cached_len)
+
+    def _move(self, watch: RadixWatch, node: RadixNode, cached_len: int) -> None:
+        self._take_off(watch)
+        self._hang(watch, node, cached_len)
+        self._changed[watch] = None
+
+    def _hang(self, watch: RadixWatch, node: RadixNode, cached_len: int) -> None:
+        watch.node, watch.cached_len = node, cached_len
+        if node.watchers is None:
+            node.watchers = {}
+        node.watchers.setdefault(self._place(watch), {})[watch] = None
+        node.num_expected += watch.expected
+
+    def _take_off(self, watch: RadixWatch) -> None:
+        node, place = watch.node, self._place(watch)
+        assert node is not None, "watched no longer"
+        assert node.watchers is not None, f"{node} knows nothing of a watch on it"
+        del node.watchers[place][watch]
+        if not node.watchers[place]:
+            del node.watchers[place]
+        if not node.watchers:
+            node.watchers = None
+        if watch.expected:
+            self._discount(watch, node)
+
+    def _discount(self, watch: RadixWatch, node: RadixNode) -> None:
+        node.num_expected -= 1
+        if node.num_expected == 0:
+            watch.root.queue.unexpected(node)
+
+    def _place(self, watch: RadixWatch) -> Place:
+        start = watch.cached_len * TOKEN_BYTES
+        return watch.cached_len, watch.tokens[start : start + self._page_size * TOKEN_BYTES].tobytes()
+
+    def check_integrity(self, nodes: Iterable[RadixNode]) -> None:
+        """AssertionError unless every watch on `nodes` (roots too) is where it says, and they are all expected ones."""
+        for node in nodes:
+            watches = [watch for group in (node.watchers or {}).values() for watch in group]
+            assert node.watchers is None or watches, f"{node}: keeps room for watches that are gone"
+            for place, group in (node.watchers or {}).items():
+                for watch in group:
+                    assert watch.node is node, f"{node}: holds a watch that is on {watch.node}"
+                    assert place == self._place(watch), (
+                        f"{node}: a watch of {watch.cached_len} tokens is filed under {place}"
+                    )
+            start, end = path_len(node) - node.length, path_len(node)
+            wrong = [watch.cached_len for watch in watches if not (start < watch.cached_len <= end or end == 0)]
+            assert not wrong, f"{node}: watches of {wrong} tokens on a node from {start} to {end}"
+            expected = sum(watch.expected for watch in watches)
+            assert node.num_expected == expected, f"{node}: {node.num_expected} expected, counted {expected}"
