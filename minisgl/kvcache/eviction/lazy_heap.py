@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 
 from minisgl.kvcache.radix_node import RadixNode
 
-_FEW = 64  # entries for which sweeping is not worth while
+_FEW = 64  # entries that are not worth a sweep
 
 
 class LazyHeap:
@@ -16,15 +16,17 @@ class LazyHeap:
     number: not 0, and no other's among the heaps of a queue; `node.queued` says which of them has the node's entry.
     key: of a node; no two unlocked leaves of a namespace have the same. It may grow while the node is filed: an entry
     whose key is not the node's any more is filed again when it comes up. So an entry is never later than its node,
-    and the first entry that is true is the smallest. A node whose key has become smaller must be filed again at once.
+    and the first entry that is true is the smallest. A node whose key becomes smaller must be filed again at once.
+    aside: where expected leaves go when they come up; None: they are welcome here.
 
-    An entry is left behind where its node is filed elsewhere or gone; it is dropped when it comes up, and all such
+    An entry is left behind where its node is filed elsewhere or gone. It is dropped when it comes up, and all such
     entries are swept out before they are as many as the others.
     """
 
-    def __init__(self, number: int, key: Callable[[RadixNode], int]) -> None:
+    def __init__(self, number: int, key: Callable[[RadixNode], int], aside: LazyHeap | None = None) -> None:
         self._number = number
         self._key = key
+        self._aside = aside
         self._keys: list[int] = []
         self._nodes: dict[int, RadixNode] = {}
         self._sweep_above = _FEW
@@ -44,17 +46,27 @@ class LazyHeap:
 
     def first(self) -> RadixNode | None:
         """The leaf with the smallest key, which stays where it is; None if there is none."""
-        keys, nodes, key_of, number = self._keys, self._nodes, self._key, self._number
-        while keys:
-            node = nodes[keys[0]]
-            if key_of(node) == keys[0] and node.queued == number and not node.ref_count and not node.children:
+        while self._keys:
+            key = self._keys[0]
+            node = self._nodes[key]
+            if self._is_true(key, node):
                 return node
-            self._settle(heappop(keys))
+            heappop(self._keys)
+            del self._nodes[key]
+            self._settle(node)
         return None
 
-    def take_first(self) -> None:
-        """Take out what `first` has just shown."""
-        self._nodes.pop(heappop(self._keys)).queued = 0
+    def pop(self) -> RadixNode | None:
+        """Take out what `first` shows."""
+        keys, nodes = self._keys, self._nodes
+        while keys:
+            key = heappop(keys)
+            node = nodes.pop(key)
+            if self._is_true(key, node):
+                node.queued = 0
+                return node
+            self._settle(node)
+        return None
 
     def clear(self) -> None:
         for node in self._nodes.values():
@@ -72,18 +84,27 @@ class LazyHeap:
         for node in nodes:
             entry = entries.pop(node, None)
             if node.queued == self._number:
-                assert entry is not None, f"{node}: queued={node.queued}, but the heap has no entry for it"
+                assert entry is not None, f"{node}: queued={node.queued}, but that heap has no entry for it"
                 assert entry <= self._key(node), f"{node}: filed at {entry}, later than its key {self._key(node)}"
         gone = [node for node in entries if node.queued == self._number]
         assert not gone, f"queued for eviction, but not in the tree: {gone}"
 
-    def _settle(self, key: int) -> None:
-        """The first entry is untrue and off the heap: file its node again, unless that is done or has no reason."""
-        node = self._nodes.pop(key)
+    def _is_true(self, key: int, node: RadixNode) -> bool:
+        return (
+            self._key(node) == key
+            and node.queued == self._number
+            and not (node.ref_count or node.children)
+            and (not node.num_expected or self._aside is None)
+        )
+
+    def _settle(self, node: RadixNode) -> None:
+        """An entry of `node` is untrue and taken off: file the node where it belongs, if anywhere."""
         if node.queued != self._number:
             return
         if not node.evictable:
             node.queued = 0
+        elif node.num_expected and self._aside is not None:
+            self._aside.file(node)
         elif self._nodes.get(self._key(node)) is not node:
             self.file(node)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import ClassVar
 
 from minisgl.kvcache.radix_node import RadixNode
@@ -46,20 +46,20 @@ class EvictionQueue(ABC):
     def unexpected(self, node: RadixNode) -> None:
         """`node` is not expected any more: its num_expected has become 0."""
 
-    @abstractmethod
     def removed(self, node: RadixNode) -> None:
         """`node` left the tree, or lives on only for its readers, and was not taken out by `pop`."""
+        node.queued = 0
 
-    @abstractmethod
     def absorbed(self, node: RadixNode) -> None:
         """`node` has left the tree and its tokens live on in its only child."""
+        node.queued = 0
 
     @abstractmethod
     def clear(self) -> None:
         """Forget everything."""
 
     @abstractmethod
-    def check_integrity(self, nodes: Iterable[RadixNode]) -> None:
+    def check_integrity(self, nodes: Sequence[RadixNode]) -> None:
         """AssertionError if an unlocked leaf of `nodes` (the namespace's) is not filed, or is filed wrongly."""
 
     def matched(self, node: RadixNode) -> None:
@@ -76,3 +76,9 @@ class EvictionQueue(ABC):
         The leaf is still whole, and its parent still leads up.
         """
         raise NotImplementedError
+
+
+def check_all_filed(nodes: Sequence[RadixNode]) -> None:
+    """AssertionError if an unlocked leaf of `nodes` is in no heap."""
+    unfiled = [node for node in nodes if node.evictable and not node.queued]
+    assert not unfiled, f"unlocked leaves that are not queued for eviction: {unfiled}"
