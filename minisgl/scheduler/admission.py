@@ -1,22 +1,56 @@
-"""Who may start: the waiting requests, first come, first served."""
+"""Who may start: the waiting requests, in the order of the policy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 
-from minisgl.kvcache.base import BaseCacheHandle
+from minisgl.kvcache.base import Watch
+from minisgl.scheduler.ageing import Ageing
 from minisgl.scheduler.cache_manager import CacheManager
-from minisgl.scheduler.joining import find_leader
+from minisgl.scheduler.followers import Followers
+from minisgl.scheduler.joining import Leaders
+from minisgl.scheduler.line import Line
+from minisgl.scheduler.ordering import POLICIES
 from minisgl.scheduler.request import Request
+from minisgl.scheduler.reserve import Reserve
+from minisgl.scheduler.waiting import Waiting
+
+# What one step may spend on a long queue, so that it takes as long as with a short one. What is left is done next.
+MAX_ADVANCED = 64  # waiting requests that find more cached than before
+MAX_REKEYED = 64  # that change places for it
+MAX_PASSED = 128  # that are found to wait for a leader
+MAX_REJOINED = 128  # that return to the line once their leader is done
 
 
 class Admission:
-    """Owns the queue. A request that does not fit now is not looked at again before something was given back."""
+    """Owns the queue. A request that does not fit now is not looked at again before something was given back.
 
-    def __init__(self, cache_manager: CacheManager) -> None:
+    reserve: how much room a request is promised. policy: a name of POLICIES. max_overtakes: a request before which so
+    many later ones were admitted is next, and until it can start nobody else does. lookahead: what so many requests
+    that are next would hit goes last from the cache. Raises ValueError for an unknown policy.
+    """
+
+    def __init__(
+        self,
+        cache_manager: CacheManager,
+        reserve: Reserve,
+        policy: str = "fcfs",
+        max_overtakes: int = 64,
+        lookahead: int = 256,
+    ) -> None:
         self._manager = cache_manager
-        self._waiting: dict[int, Request] = {}
+        self._reserve = reserve
+        self._cache = cache_manager.prefix_cache
+        self._policy = POLICIES[policy]()
+        self._line = Line(self._policy, self._cache.expect, lookahead)
+        self._ageing = Ageing(max_overtakes)
+        self._leaders = Leaders(cache_manager)
+        self._followers = Followers(self._leaders)
+        self._waiting: dict[int, Waiting] = {}
+        self._watched: dict[Watch, Waiting] = {}
+        self._changed: dict[Watch, None] = {}  # whose places may be wrong
+        self._num_arrived = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -26,58 +60,117 @@ class Admission:
         return list(self._waiting)
 
     def add(self, request: Request) -> None:
-        self._waiting[request.uid] = request
+        request.arrival = self._num_arrived
+        self._num_arrived += 1
+        self._ageing.add(self._enter(request, returned=False))
+
+    def add_first(self, request: Request) -> None:
+        """One that was admitted before and has given up its pages: it is next, after those like it that are older.
+
+        It goes on with all tokens that it has. Its second admission overtakes nobody.
+        """
+        self._enter(request, returned=True)
 
     def find(self, uid: int) -> Request | None:
-        return self._waiting.get(uid)
-
-    def forget_leaders(self) -> None:
-        """After a flush nobody waits for what was being computed: it will not be stored."""
-        for request in self._waiting.values():
-            request.leader = None
+        waiting = self._waiting.get(uid)
+        return None if waiting is None else waiting.request
 
     def remove(self, uid: int) -> bool:
         """Whether it was waiting."""
-        return self._waiting.pop(uid, None) is not None
-
-    def admit(self, running: Iterable[Request]) -> Iterator[Request]:
-        """Start waiting requests one by one, in order, until one does not fit. running: a view that grows with them.
-
-        One whose prefix a running request is computing right now is passed over until that is done. The walk is
-        bounded by the free rows, so it costs the same however long the queue is.
-        """
-        for request in list(islice(self._waiting.values(), self._manager.num_free_rows)):
-            if request.awaits_leader:
-                continue
-            if request.blocked_epoch == self._manager.epoch:
-                return
-            handle = self._manager.match(request.wanted_ids, request.namespace)
-            if self._finds_leader(request, running, handle.cached_len):
-                continue
-            if not self._start(request, handle):
-                return
-            yield request
-
-    def _start(self, request: Request, handle: BaseCacheHandle) -> bool:
-        allocation = self._manager.admit(handle, request.max_kv_len, request.namespace)
-        if allocation is None:
-            request.blocked_epoch = self._manager.epoch
+        waiting = self._waiting.get(uid)
+        if waiting is None:
             return False
-        self.remove(request.uid)
-        request.start(allocation)
+        if waiting.leader is None:
+            self._line.remove(waiting)
+        else:
+            self._followers.remove(waiting)
+        self._leave(waiting, admitted=False)
         return True
 
-    def _finds_leader(self, request: Request, running: Iterable[Request], matched_len: int) -> bool:
-        """Whether a running request is computing more of this one's prefix than the cache has; then wait for it."""
-        if not request.reuses_prefix:
-            return False
-        prefilling = [r for r in running if self._may_lead(r, request)]
-        request.leader, request.leader_len = find_leader(request, prefilling, matched_len, self._manager.page_size)
-        return request.leader is not None
+    def admit(self) -> Iterator[Request]:
+        """Start waiting requests one by one, until one does not fit.
 
-    def _may_lead(self, running: Request, request: Request) -> bool:
-        """Whether it is still computing its prompt, and will store it where `request` can find it."""
-        if not running.is_running or running.committed_len >= running.prompt_len:
+        One whose prefix a running request is computing right now leaves the line until that is done.
+        """
+        self._catch_up()
+        num_passed = 0
+        while self._manager.num_free_rows and num_passed < MAX_PASSED and (waiting := self._next()) is not None:
+            if self._is_held_up(waiting):
+                return
+            if self._follow(waiting):
+                num_passed += 1
+            elif self._start(waiting):
+                yield waiting.request
+            else:
+                return
+
+    def _catch_up(self) -> None:
+        """Take in what has changed in the cache and among the running requests, as much as one step may."""
+        changed = self._cache.advance_watches(MAX_ADVANCED)
+        if self._policy.follows_cache:
+            self._changed.update(dict.fromkeys(changed))
+            for watch in list(islice(self._changed, MAX_REKEYED)):
+                del self._changed[watch]
+                self._rekey(self._watched[watch])
+        self._leaders.prune()
+        for waiting in self._followers.take_ready(MAX_REJOINED):
+            self._line.add(waiting)
+
+    def _rekey(self, waiting: Waiting) -> None:
+        if waiting.leader is None:  # a follower gets its place when it comes back
+            self._line.rekey(waiting)
+
+    def _next(self) -> Waiting | None:
+        """Who has run before; else who was overtaken often enough; else whose turn it is."""
+        first = self._line.first()
+        return first if first is not None and first.returned else self._ageing.aged or first
+
+    def _is_held_up(self, waiting: Waiting) -> bool:
+        """Whether the next one cannot start now, whatever room there is, so that nobody does.
+
+        An aged follower is the next one even while its leader is at it: it is overtaken no more.
+        """
+        if waiting.leader is not None:
+            if self._leaders.computes_for(waiting):
+                return True
+            self._followers.remove(waiting)
+            self._line.add(waiting)
+        return waiting.blocked_epoch == self._manager.epoch
+
+    def _follow(self, waiting: Waiting) -> bool:
+        """Whether it waits, out of the line, for one that computes what it needs."""
+        found = self._leaders.find(waiting) if waiting.watch is not None else None
+        if found is not None:
+            self._line.take_turn(waiting)
+            self._followers.add(waiting, *found)
+        return found is not None
+
+    def _start(self, waiting: Waiting) -> bool:
+        request = waiting.request
+        handle = self._manager.match(request.wanted_ids, request.namespace)
+        allocation = self._manager.admit(handle, self._reserve.kv_len(request), request.namespace)
+        if allocation is None:
+            waiting.blocked_epoch = self._manager.epoch
             return False
-        assert running.allocation is not None
-        return running.namespace == request.namespace and self._manager.shares(running.allocation)
+        self._line.take_turn(waiting)
+        self._leave(waiting, admitted=True)
+        request.start(allocation)
+        self._leaders.add(request)
+        return True
+
+    def _enter(self, request: Request, returned: bool) -> Waiting:
+        watch = self._cache.watch(request.wanted_ids[:-1], request.namespace) if request.reuses_prefix else None
+        waiting = self._waiting[request.uid] = Waiting(request, watch, returned)
+        if watch is not None:
+            self._watched[watch] = waiting
+        self._line.add(waiting)
+        return waiting
+
+    def _leave(self, waiting: Waiting, admitted: bool) -> None:
+        del self._waiting[waiting.request.uid]
+        if not waiting.returned:
+            self._ageing.remove(waiting, admitted)
+        if waiting.watch is not None:
+            del self._watched[waiting.watch]
+            self._changed.pop(waiting.watch, None)
+            self._cache.unwatch(waiting.watch)

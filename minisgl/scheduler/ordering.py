@@ -1,0 +1,200 @@
+"""Which waiting request of a namespace is next: the policies, and the order that each of them keeps."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from minisgl.kvcache.base import Watch
+from minisgl.scheduler.ranking import UNRANKED, rank_depth_first
+from minisgl.scheduler.sorted_run import SortedRun
+from minisgl.scheduler.waiting import BEFORE_ALL, Waiting
+from minisgl.utils.registry import Registry
+
+Expect = Callable[[Watch, bool], None]
+
+
+class Policy(ABC):
+    """A number for each waiting request; the smallest is next, and of equal ones the oldest.
+
+    across_namespaces: whether all are compared with all; false where the number tells what is cached, for nobody's
+    turn may depend on what others have cached. follows_cache: whether the number changes with what is cached.
+    """
+
+    across_namespaces: ClassVar[bool] = False
+    follows_cache: ClassVar[bool] = False
+
+    @abstractmethod
+    def key(self, waiting: Waiting) -> int:
+        """Of one that has not run yet."""
+
+    def make_order(self, expect: Expect) -> Order:
+        return Order(self, expect)
+
+
+class Order:
+    """Waiting requests in the policy's order. The first `quota` of them are expected to run soon, and marked as such.
+
+    expect: marks or unmarks a request's place in the cache. It is called for those alone that get in or out.
+    """
+
+    def __init__(self, policy: Policy, expect: Expect) -> None:
+        self._policy = policy
+        self._expect = expect
+        self._places: SortedRun[tuple[int, int, Any]] = SortedRun()
+        self._quota = 0
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def first(self) -> Waiting:
+        return self[0]
+
+    def __getitem__(self, index: int) -> Waiting:
+        waiting: Waiting = self._places[index][2]
+        return waiting
+
+    @property
+    def expected(self) -> list[Waiting]:
+        return [self[index] for index in range(self._quota)]
+
+    def add(self, waiting: Waiting) -> None:
+        waiting.place = (BEFORE_ALL if waiting.returned else self._policy.key(waiting), waiting.number, waiting)
+        self._places.add(waiting.place)
+        if len(self) > self._quota and waiting.place < self._places[self._quota]:
+            self._mark(waiting, True)
+            self._mark(self[self._quota], False)
+
+    def remove(self, waiting: Waiting) -> None:
+        was_expected = len(self) <= self._quota or waiting.place < self._places[self._quota]
+        self._places.remove(waiting.place)
+        if was_expected:
+            self._mark(waiting, False)
+            if len(self) >= self._quota:
+                self._mark(self[self._quota - 1], True)
+
+    def rekey(self, waiting: Waiting) -> None:
+        """Its number may have changed."""
+        if waiting.place[0] != BEFORE_ALL and waiting.place[0] != self._policy.key(waiting):
+            self.remove(waiting)
+            self.add(waiting)
+
+    def widen(self) -> None:
+        """One more is expected; there is one."""
+        self._mark(self[self._quota], True)
+        self._quota += 1
+
+    def narrow(self) -> None:
+        """One less is expected. It may have gone already."""
+        self._quota -= 1
+        if self._quota < len(self):
+            self._mark(self[self._quota], False)
+
+    def _mark(self, waiting: Waiting, expected: bool) -> None:
+        if waiting.watch is not None:
+            self._expect(waiting.watch, expected)
+
+
+POLICIES: Registry[type[Policy]] = Registry("scheduling policy")
+
+
+@POLICIES.register("fcfs")
+class FirstComeFirstServed(Policy):
+    across_namespaces = True
+
+    def key(self, waiting: Waiting) -> int:
+        return 0
+
+
+@POLICIES.register("lpm")
+class LongestPrefixMatch(Policy):
+    """Who finds most tokens cached."""
+
+    follows_cache = True
+
+    def key(self, waiting: Waiting) -> int:
+        return -waiting.cached_len
+
+
+@POLICIES.register("dfs-weight")
+class DepthFirstWeight(Policy):
+    """The tree's branches one after the other, those first for which most requests wait (ranking.py).
+
+    Source: SGLang's policy of this name.
+    """
+
+    def key(self, waiting: Waiting) -> int:
+        return waiting.rank
+
+    def make_order(self, expect: Expect) -> Order:
+        return RankedOrder(self, expect)
+
+
+@POLICIES.register("priority")
+class HighestPriority(Policy):
+    """The client's number, larger ones first, whoever the client is."""
+
+    across_namespaces = True
+
+    def key(self, waiting: Waiting) -> int:
+        return -waiting.request.priority
+
+
+@POLICIES.register("srp")
+class ShortestRemainingPrefill(Policy):
+    """Who has fewest tokens to compute."""
+
+    follows_cache = True
+
+    def key(self, waiting: Waiting) -> int:
+        return waiting.request.prefill_len - waiting.cached_len
+
+
+class RankedOrder(Order):
+    """The first `RANKED` requests are ranked together, and again once an eighth of them has changed.
+
+    Who comes later is behind them until then, in order of arrival.
+    """
+
+    RANKED = 256
+
+    def __init__(self, policy: Policy, expect: Expect) -> None:
+        super().__init__(policy, expect)
+        self._num_changes = 0
+
+    def first(self) -> Waiting:
+        if self._num_changes >= max(1, min(len(self), self.RANKED) // 8):
+            self._rank()
+        return super().first()
+
+    def add(self, waiting: Waiting) -> None:
+        waiting.rank = UNRANKED
+        super().add(waiting)
+        self._num_changes += len(self) <= self.RANKED
+
+    def remove(self, waiting: Waiting) -> None:
+        super().remove(waiting)
+        self._num_changes += 1
+
+    def _rank(self) -> None:
+        head = [place[2] for place in self._places.take_head(self.RANKED)]
+        before = dict.fromkeys(head[: self._quota])
+        rank_depth_first([waiting for waiting in head if not waiting.returned])
+        head.sort(key=self._place)
+        for waiting in head:
+            waiting.place = self._place(waiting)
+        self._places.put_head([waiting.place for waiting in head])
+        self._num_changes = 0
+        self._mark_changes(before, dict.fromkeys(head[: self._quota]))
+
+    def _place(self, waiting: Waiting) -> tuple[int, int, Waiting]:
+        return (BEFORE_ALL if waiting.returned else waiting.rank, waiting.number, waiting)
+
+    def _mark_changes(self, before: dict[Waiting, None], now: dict[Waiting, None]) -> None:
+        for waiting in before:
+            if waiting not in now:
+                self._mark(waiting, False)
+        for waiting in now:
+            if waiting not in before:
+                self._mark(waiting, True)
