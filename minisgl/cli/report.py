@@ -15,7 +15,7 @@ Output = Mapping[str, Any]
 
 @dataclass
 class Totals:
-    """Sums over finished outputs; tokens over all their choices, as `LLM.stats` counts them."""
+    """Sums over finished outputs: a prompt counts once, with the tokens that its first choice found cached."""
 
     num_prompts: int = 0
     num_failed: int = 0
@@ -27,8 +27,8 @@ class Totals:
         choices = choices_of(output)
         self.num_prompts += 1
         self.num_failed += error_of(output) is not None
-        self.prompt_tokens += sum(choice["prompt_tokens"] for choice in choices)
-        self.cached_tokens += sum(choice["cached_tokens"] for choice in choices)
+        self.prompt_tokens += output["prompt_tokens"]
+        self.cached_tokens += output["cached_tokens"]
         self.generated_tokens += sum(len(choice["token_ids"]) for choice in choices)
 
     def line(self, seconds: float) -> str:

@@ -11,6 +11,7 @@ BACKLOG = 2048
 
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket; :: also takes IPv4 where the system can. ValueError, naming the port, when it is in use."""
+    _check_host(host)
     is_v6 = ":" in host
     try:
         return socket.create_server(
@@ -23,6 +24,14 @@ def listen(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             raise ValueError(f"port {port} on {host} is in use; --port takes another one") from error
         raise ValueError(f"cannot listen on {host}, port {port}: {error.strerror or error}") from error
+
+
+def _check_host(host: str) -> None:
+    """ValueError for what no host can be called; the system's call would leave its socket open."""
+    try:
+        host.encode("idna")
+    except UnicodeError as error:
+        raise ValueError(f"cannot listen on {host!r}: no host has such a name") from error
 
 
 def is_private(listener: socket.socket) -> bool:

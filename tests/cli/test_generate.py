@@ -103,14 +103,14 @@ def test_several_prompts_as_text_are_told_apart(run, fake_llm):
 def test_every_choice_of_a_prompt_is_shown_and_counted(run, fake_llm):
     done = run("generate", "--n", "2", "ab")
     assert done.out == "[1] ab\nAB\nAB\n\n"
-    assert done.err.startswith("1 prompt, 4 prompt tokens (50% cached), 4 generated, ")
+    assert done.err.startswith("1 prompt, 2 prompt tokens (50% cached), 4 generated, ")
 
 
 def test_a_choice_that_fails_fails_its_prompt():
     totals, good = Totals(), {"prompt_tokens": 2, "cached_tokens": 1, "token_ids": [5]}
     bad = {"prompt_tokens": 2, "cached_tokens": 0, "token_ids": [], "error": "out of luck"}
     totals.add({**good, "choices": [good, bad]})
-    assert totals.line(1.0) == "1 prompt, 4 prompt tokens (25% cached), 1 generated, 1.0 tok/s, 1.00 s, 1 failed"
+    assert totals.line(1.0) == "1 prompt, 2 prompt tokens (50% cached), 1 generated, 1.0 tok/s, 1.00 s, 1 failed"
 
 
 def test_a_prompt_that_fails_is_reported_and_the_others_run_on(run, fake_llm):

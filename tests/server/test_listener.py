@@ -38,3 +38,9 @@ def test_a_port_in_use_and_a_foreign_address_are_named() -> None:
             listen("127.0.0.1", port)
     with pytest.raises(ValueError, match=r"cannot listen on 192\.0\.2\.1, port 8000"):
         listen("192.0.2.1", 8000)
+
+
+@pytest.mark.parametrize("host", ["é" * 70, "x\udcff", "a..b"])
+def test_what_no_host_can_be_called_is_refused(host: str) -> None:
+    with pytest.raises(ValueError, match=r"cannot listen on '.*': no host"):
+        listen(host, 0)
