@@ -53,7 +53,7 @@ def test_a_run_that_is_not_whole_pages(cache, leaf):
 
 
 def test_a_node_without_pages(cache, leaf):
-    leaf.token_bytes, leaf.pages = b"", leaf.pages[:0]
+    leaf.token_bytes = leaf.page_bytes = b""
     assert_names(cache, "filed under another page than its first|no pages")
 
 
@@ -68,12 +68,12 @@ def test_a_wrong_parent_pointer(cache, leaf):
 
 
 def test_a_page_that_two_nodes_hold(cache, leaf):
-    leaf.pages[0] = 1
+    leaf.page_bytes = np.int32(1).tobytes()
     assert_names(cache, r"pages held more than once: \[1\]")
 
 
 def test_a_negative_page_number(cache, leaf):
-    leaf.pages[0] = -1
+    leaf.page_bytes = np.int32(-1).tobytes()
     assert_names(cache, r"negative page numbers: \[-1\]")
 
 
@@ -87,11 +87,9 @@ def test_a_child_visited_after_its_parent(cache, inner):
     assert_names(cache, "visited later than its parent")
 
 
-def test_an_unlocked_leaf_that_is_not_queued(cache, leaf):
-    cache._queue.clear()
-    assert_names(cache, "an unlocked leaf that is not queued for eviction")
-    leaf.queued = True
-    assert_names(cache, "queued=True, its entry says otherwise")
+def test_an_unlocked_leaf_that_is_not_queued(cache):
+    cache.root_node.queue.clear()
+    assert_names(cache, "not filed|not queued")
 
 
 def test_an_empty_namespace_that_was_kept(cache):
@@ -99,39 +97,38 @@ def test_an_empty_namespace_that_was_kept(cache):
     assert_names(cache, "the empty namespace .*'a'.* was kept")
 
 
-def test_a_flushed_node_that_nobody_reads(cache, inner):
+def test_a_purged_node_that_nobody_reads(cache, inner):
     cache.lock_handle(cache.match_prefix(inner._key).cuda_handle)
-    cache.flush()
+    cache.purge()
     inner.ref_count = 0
-    assert_names(cache, "flushed, locked by nobody and still there")
+    assert_names(cache, "purged, locked by nobody and still there")
 
 
-def test_a_leaf_that_is_queued_twice(cache, leaf):
-    leaf.queued = False
-    leaf.last_access = 3
-    cache._queue.push(leaf)
-    leaf.last_access = 2
-    assert_names(cache, "a node is queued for eviction twice")
+def test_a_purged_node_that_can_still_be_matched(cache, leaf):
+    leaf.dead = True
+    assert_names(cache, "purged, but it can still be matched|not filed")
 
 
-def test_two_leaves_of_the_same_time(cache, leaf):
-    leaf.queued = False
-    with pytest.raises(AssertionError, match="are leaves of the same time"):
-        cache._queue.push(leaf)
+def test_a_purged_node_that_leads_nowhere(cache, inner):
+    cache.lock_handle(cache.match_prefix(inner._key).cuda_handle)
+    cache.purge()
+    inner.parent = None
+    assert_names(cache, "locked, but it leads nowhere")
 
 
-def test_queue_times_without_a_node(cache):
-    cache._queue._times.append(7)
-    assert_names(cache, "the times in the eviction queue are not those of its nodes")
+def test_a_node_that_is_expected_by_nobody(cache, leaf):
+    leaf.num_expected = 1
+    assert_names(cache, "1 expected, counted 0")
 
 
-def test_a_queue_entry_later_than_its_node(cache, inner):
-    oldest = next(iter(inner.children.values()))
-    oldest.last_access -= 1
-    assert_names(cache, "later than its last access|visited in the future")
+def test_a_watch_that_is_not_where_it_says(cache, leaf, inner):
+    watch = cache.watch(np.array([1, 1, 2, 2, 4, 4]))
+    assert watch.node is leaf
+    watch.node = inner
+    assert_names(cache, "holds a watch that is on")
 
 
-def test_a_queued_node_that_is_not_in_the_tree(cache, leaf):
-    cache._evictable_size -= leaf.length
-    leaf.detach()
-    assert_names(cache, "queued for eviction, but not in the tree")
+def test_a_watch_of_another_length_than_its_place(cache, leaf):
+    watch = cache.watch(np.array([1, 1, 2, 2, 4, 4]))
+    watch.cached_len = 4
+    assert_names(cache, "a watch of 4 tokens is filed under")
