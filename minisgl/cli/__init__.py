@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command line (default: this process's) and exit: 0 well, 1 a request failed, 2 the user's mistake."""
+    _fill_standard_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # an answer may hold what the terminal's encoding lacks
@@ -20,6 +22,16 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(130)
     except (ValueError, OSError) as error:
         _fail(error)
+
+
+def _fill_standard_streams() -> None:
+    """Whoever starts us may have closed them: a socket would get stderr's number, and what is written there."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(number, True)  # the engine's process has them too
+    os.close(number)
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def _fail(error: Exception) -> None:

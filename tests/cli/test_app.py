@@ -79,3 +79,9 @@ def test_a_reader_that_leaves_early_ends_the_command_quietly():
     pipeline = f"{sys.executable} -m minisgl doctor --json | true"
     done = subprocess.run(["bash", "-c", pipeline], capture_output=True, text=True, check=True)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_as_good_as_dev_null(closed: str) -> None:
+    command = f"{sys.executable} -m minisgl pull nonsense {closed}"
+    assert subprocess.run(["bash", "-c", command], check=False).returncode == 2
