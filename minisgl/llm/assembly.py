@@ -44,9 +44,24 @@ def assemble(config: LLMConfig, path: Path, progress: Callable[[str], None] = la
     engine = Engine(spec, model_config, checkpoint)
     limits = Limits(engine.vocab_size, spec.max_seq_len, engine.num_pages * spec.page_size)
     manager = CacheManager(
-        engine.num_pages, spec.page_size, spec.max_running_req, spec.max_seq_len, config.scheduler.cache_type
+        engine.num_pages,
+        spec.page_size,
+        spec.max_running_req,
+        spec.max_seq_len,
+        config.scheduler.cache_type,
+        config.scheduler.eviction,
     )
     overlap = resolve_overlap(config.scheduler, spec.device.type)
     end_token_ids = checkpoint.end_token_ids()
-    scheduler = Scheduler(manager, limits, config.scheduler.max_extend_tokens, end_token_ids, alternates=not overlap)
+    scheduler = Scheduler(
+        manager,
+        limits,
+        config.scheduler.max_extend_tokens,
+        end_token_ids,
+        alternates=not overlap,
+        reserve=config.scheduler.reserve,
+        policy=config.scheduler.policy,
+        max_overtakes=config.scheduler.max_overtakes,
+        lookahead=config.scheduler.lookahead,
+    )
     return Parts(engine, tokenizer, scheduler, limits, end_token_ids, overlap)

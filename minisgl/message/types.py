@@ -95,8 +95,9 @@ class EngineStats:
     num_pages, page_size, free_pages: of the KV pool. evictable_tokens, protected_tokens: cached, and read by nobody or
     by somebody. queried_tokens: prompt tokens of admitted requests that looked for a prefix, of which hit_tokens were
     found. evicted_tokens: forgotten for want of pages (flushed ones do not count). computed_tokens: prompt tokens that
-    went through the model. generated_tokens: sampled, those past a stop string included. num_finished, num_aborted,
-    num_failed: requests by how they ended.
+    went through the model, and tokens that did so again after a retraction. generated_tokens: sampled, those past a
+    stop string included. num_finished, num_aborted, num_failed: requests by how they ended. num_retracted: times that
+    a running request gave up its pages, to go on later.
     """
 
     num_running: int = 0
@@ -115,6 +116,7 @@ class EngineStats:
     num_aborted: int = 0
     num_failed: int = 0
     num_batches: int = 0
+    num_retracted: int = 0
     uptime_s: float = 0.0
 
 

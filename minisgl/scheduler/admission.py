@@ -148,7 +148,7 @@ class Admission:
     def _start(self, waiting: Waiting) -> bool:
         request = waiting.request
         handle = self._manager.match(request.wanted_ids, request.namespace)
-        allocation = self._manager.admit(handle, self._reserve.kv_len(request), request.namespace)
+        allocation = self._manager.admit(handle, self._reserve.kv_len(request), request.namespace, request.priority)
         if allocation is None:
             waiting.blocked_epoch = self._manager.epoch
             return False

@@ -1,6 +1,7 @@
 """Who has which page: free pages, the prefix cache, and the page-table rows of running requests.
 
-    admit   match a prefix, lock it, reserve what the request may need, take a page-table row
+    admit   match a prefix, lock it, promise room for what the request may need, take a page-table row
+    promise promise more or less of it later
     grow    pages for tokens about to be computed
     store   computed whole pages enter the prefix cache, still locked by their request
     release the same, then everything is given up
@@ -10,7 +11,7 @@ Everything is host-side integers; the engine learns of changed page-table cells 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -18,42 +19,35 @@ import torch
 from minisgl.core import PageTableUpdate
 from minisgl.core.batch import Int32Array
 from minisgl.kvcache import create_prefix_cache
-from minisgl.kvcache.base import PUBLIC, BaseCacheHandle, Namespace
+from minisgl.kvcache.base import DEFAULT_EVICTION, NO_IDS, PUBLIC, BaseCacheHandle, Namespace
+from minisgl.scheduler.allocation import Allocation
 from minisgl.scheduler.page_allocator import PageAllocator
 from minisgl.scheduler.page_table import PageTable
 from minisgl.utils.math import div_ceil
 
 
-@dataclass(slots=True, eq=False)
-class Allocation:
-    """A request's pages: `num_pages` cells of row `table_idx`, of which the handle's belong to the prefix cache.
+class CacheManager:
+    """Owns pages, prefix cache, locks and page-table rows.
 
-    0 ........ handle.cached_len ........ num_pages ........ max_pages   (in pages)
-    |  in the tree, locked  |  private  |  reserved, not taken yet  |
-
-    num_flushes: the manager's when it was made.
+    `admit` may say no. What it grants never fails later, unless somebody was promised more since: then look at
+    `missing_pages` before `grow`.
     """
 
-    table_idx: int
-    handle: BaseCacheHandle
-    num_pages: int
-    max_pages: int
-    hit_len: int
-    namespace: Namespace
-    num_flushes: int
-
-
-class CacheManager:
-    """Owns pages, prefix cache, locks and page-table rows. `admit` may say no; what it grants never fails later."""
-
-    def __init__(self, num_pages: int, page_size: int, max_running_req: int, max_seq_len: int, cache_type: str) -> None:
+    def __init__(
+        self,
+        num_pages: int,
+        page_size: int,
+        max_running_req: int,
+        max_seq_len: int,
+        cache_type: str,
+        eviction: str = DEFAULT_EVICTION,
+    ) -> None:
         self.page_size = page_size
         self.num_pages = num_pages
-        self.prefix_cache = create_prefix_cache(torch.device("cpu"), cache_type, page_size)
+        self.prefix_cache = create_prefix_cache(torch.device("cpu"), cache_type, page_size, eviction)
         self.page_table = PageTable(max_running_req, div_ceil(max_seq_len, page_size))
         self.epoch = 0  # grows whenever pages may have become available: a blocked request tries again only then
         self.num_evicted_pages = 0
-        self.num_flushes = 0
         self._free = PageAllocator(num_pages)
         self._reserved = 0  # pages promised to admitted requests and not taken yet
         self._retired: list[tuple[int, Int32Array]] = []  # (step, pages that launched batches up to it still read)
@@ -61,8 +55,15 @@ class CacheManager:
 
     @property
     def available_pages(self) -> int:
-        """Pages that a new request could be promised: free or evictable, and promised to nobody."""
-        return self._free.num_free + self.prefix_cache.size_info.evictable_size // self.page_size - self._reserved
+        """Pages that a new request could be promised: free or evictable, and promised to nobody.
+
+        Less than 0 after promises were raised over what there is.
+        """
+        return self._obtainable_pages - self._reserved
+
+    @property
+    def _obtainable_pages(self) -> int:
+        return self._free.num_free + self.prefix_cache.size_info.evictable_size // self.page_size
 
     @property
     def num_free_pages(self) -> int:
@@ -76,43 +77,68 @@ class CacheManager:
         """The cached prefix that a request with this prompt would start from: at most all tokens but the last."""
         return self.prefix_cache.match_prefix(input_ids[:-1], namespace).cuda_handle
 
-    def admit(self, handle: BaseCacheHandle, max_len: int, namespace: Namespace = PUBLIC) -> Allocation | None:
-        """Start a request on the matched prefix, with room for KV of `max_len` tokens; None if there is none now.
+    def admit(
+        self, handle: BaseCacheHandle, kv_len: int, namespace: Namespace = PUBLIC, priority: int = 0
+    ) -> Allocation | None:
+        """Start a request on the matched prefix, with room promised for KV of `kv_len` tokens; None if there is none.
 
-        namespace: in which the prefix was matched, and what the request computes is stored.
+        namespace: in which the prefix was matched, and what the request computes is stored. priority: what is stored
+        is worth so much to an eviction policy that asks.
         """
-        matched, max_pages = handle.cached_len // self.page_size, div_ceil(max_len, self.page_size)
-        if self.num_free_rows == 0 or max_pages - matched > self.available_pages:
+        matched, promised = handle.cached_len // self.page_size, div_ceil(kv_len, self.page_size)
+        if self.num_free_rows == 0 or promised - matched > self.available_pages:
             return None
         self.prefix_cache.lock_handle(handle)
-        if max_pages - matched > self.available_pages:  # the lock took the prefix itself out of the evictable pages
+        if promised - matched > self.available_pages:  # the lock took the prefix itself out of the evictable pages
             self._unlock(handle)
             return None
-        self._reserved += max_pages - matched
+        self._reserved += promised - matched
         row, hit_len = self.page_table.take_row(), handle.cached_len
-        allocation = Allocation(row, handle, matched, max_pages, hit_len, namespace, self.num_flushes)
+        allocation = Allocation(row, handle, matched, promised, hit_len, namespace, priority)
         if matched:
             self.page_table.write(allocation.table_idx, 0, handle.get_matched_pages())
         self._live[allocation.table_idx] = allocation
         return allocation
 
+    def promise(self, allocation: Allocation, kv_len: int) -> None:
+        """Promise room for `kv_len` tokens in all, more or less than until now, whether or not there is so much."""
+        change = allocation.promise(div_ceil(kv_len, self.page_size))
+        self._reserved += change
+        if change < 0:
+            self.epoch += 1
+
+    def missing_pages(self, needs: Iterable[tuple[Allocation, int]]) -> int:
+        """How many pages too few are free or evictable to let each allocation grow to so many tokens."""
+        wanted = sum(self.new_pages(allocation, device_len) for allocation, device_len in needs)
+        return max(0, wanted - self._obtainable_pages)
+
+    def new_pages(self, allocation: Allocation, device_len: int) -> int:
+        """Pages that it takes to let it grow to `device_len` tokens."""
+        return max(0, div_ceil(device_len, self.page_size) - allocation.num_pages)
+
     def grow(self, allocation: Allocation, device_len: int) -> None:
-        """Take pages so that the row covers `device_len` tokens; evicts if it must."""
-        count = div_ceil(device_len, self.page_size) - allocation.num_pages
-        if count <= 0:
+        """Take promised pages so that the row covers `device_len` tokens; evicts if it must."""
+        count = self.new_pages(allocation, device_len)
+        if count == 0:
             return
-        assert allocation.num_pages + count <= allocation.max_pages, f"{device_len=} is over what {allocation} reserved"
+        assert count <= allocation.reserved_pages, f"{device_len=} is over what was promised to {allocation}"
         self.page_table.write(allocation.table_idx, allocation.num_pages, self._take(count))
         allocation.num_pages += count
         self._reserved -= count
+
+    def sole_pages(self, allocations: Sequence[Allocation]) -> list[int]:
+        """For each, the pages that only it holds of all that run: what it would give up, and may lose."""
+        rows = {idx: self.page_table.row(idx)[: live.num_pages] for idx, live in self._live.items()}
+        num_holders = np.bincount(np.concatenate(list(rows.values())), minlength=self.num_pages)
+        return [int((num_holders[rows[each.table_idx]] == 1).sum()) for each in allocations]
 
     def store(self, allocation: Allocation, ids: Int32Array, last_step: int = -1) -> None:
         """Put the whole pages of `ids` (all computed) into the prefix cache; the request keeps them locked.
 
         Pages that the cache had already, from another request, replace the request's own in its row. Its own go
         back once the batches launched up to `last_step`, which were planned with the old row, are committed. Until
-        then both are held; if there is no room for that, nothing is stored now. Nor is anything stored by a request
-        from before a flush: it began with what must not be matched again.
+        then both are held; if there is no room for that, nothing is stored now. Nor is anything stored by a stale
+        one: it begins with what must not be matched again.
         """
         old, size = allocation.handle, self.page_size
         if not self.shares(allocation):
@@ -120,7 +146,7 @@ class CacheManager:
         if len(ids) // size <= old.cached_len // size or (last_step >= 0 and not self._can_hold_both(allocation, ids)):
             return
         pages = self.page_table.row(allocation.table_idx)[: len(ids) // size]
-        cached_len, handle = self.prefix_cache.insert_pages(ids, pages, allocation.namespace)
+        cached_len, handle = self.prefix_cache.insert_pages(ids, pages, allocation.namespace, allocation.priority)
         self.prefix_cache.lock_handle(handle)
         self._unlock(old)
         allocation.handle = handle
@@ -133,22 +159,26 @@ class CacheManager:
         row = self.page_table.row(allocation.table_idx)
         self._free.free(row[allocation.handle.cached_len // self.page_size : allocation.num_pages])
         self._unlock(allocation.handle)
-        self._reserved -= allocation.max_pages - allocation.num_pages
+        self._reserved -= allocation.reserved_pages
         del self._live[allocation.table_idx]
         self.page_table.give_row(allocation.table_idx)
         self.epoch += 1
 
     def shares(self, allocation: Allocation) -> bool:
-        """Whether others can match what this request stores: not once a flush has come after its start."""
-        return self.prefix_cache.shares and allocation.num_flushes == self.num_flushes
+        """Whether others can match what this request stores: not once its beginning was purged after its start."""
+        return self.prefix_cache.shares and not allocation.is_stale
 
-    def flush(self) -> None:
-        """Nothing that was computed until now is matched again. Running requests keep what they hold until they end.
+    def purge(
+        self, stale: Iterable[Allocation], namespace: Namespace | None = None, prefix: Int32Array = NO_IDS
+    ) -> None:
+        """Nothing cached until now that begins with `prefix` in `namespace` (None: in any) is matched again.
 
+        stale: of the requests that begin so. They keep what they hold until they end, and store nothing any more.
         What was evictable is free now, so no more pages are available than before: `epoch` stays.
         """
-        self._free.free(self.prefix_cache.flush())
-        self.num_flushes += 1
+        for allocation in stale:
+            allocation.is_stale = True
+        self._free.free(self.prefix_cache.purge(namespace, prefix))
 
     def committed(self, step: int) -> None:
         """Batches up to `step` have run: pages that only they still read are free."""
@@ -165,13 +195,17 @@ class CacheManager:
         self.prefix_cache.check_integrity()
         self._check_pages()
         self._check_rows()
-        reserved = sum(a.max_pages - a.num_pages for a in self._live.values())
+        live = self._live.values()
+        reserved = sum(a.reserved_pages for a in live)
         assert reserved == self._reserved, f"reserved: counted {reserved}, kept {self._reserved}"
-        assert self.available_pages >= 0, f"{self.available_pages} pages available: more promised than there are"
+        raised = sum(a.raised_pages for a in live)
+        assert self.available_pages >= -raised, (
+            f"{self.available_pages} pages available, though promises were raised by {raised} only"
+        )
 
     def _take(self, count: int) -> Int32Array:
         if (missing := count - self._free.num_free) > 0:
-            evicted = self.prefix_cache.evict_pages(missing)
+            evicted = self.prefix_cache.evict_pages(missing, trim=True)
             self.num_evicted_pages += len(evicted)
             self._free.free(evicted)
         return self._free.allocate(count)
@@ -182,8 +216,7 @@ class CacheManager:
 
     def _can_hold_both(self, allocation: Allocation, ids: Int32Array) -> bool:
         """Whether locking the cache's duplicates of private pages leaves enough for what was promised to others."""
-        found = self.prefix_cache.match_prefix(ids, allocation.namespace).cuda_handle
-        duplicates = found.cached_len - allocation.handle.cached_len
+        duplicates = self.prefix_cache.probe(ids, allocation.namespace) - allocation.handle.cached_len
         return duplicates // self.page_size <= self.available_pages
 
     def _replace_duplicates(self, allocation: Allocation, begin: int, end: int, last_step: int) -> None:

@@ -40,6 +40,3 @@ class SchedulerConfig:
     def __post_init__(self) -> None:
         check_choices(self)
         check_minimum(self)
-        for name in ("policy", "max_overtakes", "lookahead", "eviction", "reserve"):
-            if getattr(self, name) != type(self).__dataclass_fields__[name].default:
-                raise ValueError(f"{name}={getattr(self, name)!r} is not available yet")

@@ -22,14 +22,14 @@ class Counters:
     num_aborted: int = 0
     num_failed: int = 0
     num_batches: int = 0
+    num_retracted: int = 0
     started_at: float = field(default_factory=time.perf_counter)
 
     def admitted(self, request: Request) -> None:
-        """It has its pages; those of its prompt that others had computed are hits."""
-        assert request.allocation is not None
+        """It has its pages for the first time; those of its prompt that others had computed are hits."""
         if request.reuses_prefix:
             self.queried_tokens += request.prompt_len
-            self.hit_tokens += request.allocation.hit_len
+            self.hit_tokens += request.hit_len
 
     def ended(self, reason: FinishReason) -> None:
         if reason == "abort":
@@ -58,5 +58,6 @@ class Counters:
             num_aborted=self.num_aborted,
             num_failed=self.num_failed,
             num_batches=self.num_batches,
+            num_retracted=self.num_retracted,
             uptime_s=time.perf_counter() - self.started_at,
         )

@@ -34,14 +34,21 @@ class Loop:
     def step(self) -> None:
         """One turn. Waits for a message when there is nothing to do."""
         self._receive()
-        previous = self._launched
-        self._launch(previous[1] if previous else None)
+        batch = self.scheduler.plan(self._settle)
+        previous = self._launched  # none if the plan could not be made before it was committed
+        output = previous[1] if previous else None
+        launched = (batch, self._forward(ForwardInput(batch, output))) if batch else None
+        self._settle()
+        self._launched = launched
         if not self._overlap:
-            previous, self._launched = self._launched, None
-        if previous is not None:
-            batch, output = previous
-            self.scheduler.commit(batch, output.result())
+            self._settle()
         self._outbox.send(self.scheduler.take_replies())
+
+    def _settle(self) -> None:
+        """Commit the batch in flight, if there is one."""
+        if self._launched is not None:
+            (batch, output), self._launched = self._launched, None
+            self.scheduler.commit(batch, output.result())
 
     def _receive(self) -> None:
         idle = self.is_open and not self.has_work
@@ -58,7 +65,3 @@ class Loop:
             self.scheduler.cache_manager.check_integrity()
             messages = self._inbox.receive(timeout=None)
         return messages
-
-    def _launch(self, previous: BatchOutput | None) -> None:
-        batch = self.scheduler.plan()
-        self._launched = (batch, self._forward(ForwardInput(batch, previous))) if batch else None

@@ -11,11 +11,14 @@ from minisgl.core import Req, SamplingParams, TokenLogprobs
 from minisgl.core.batch import Int32Array
 from minisgl.kvcache.base import PUBLIC, Namespace
 from minisgl.message import FinishReason, TokenReply
-from minisgl.scheduler.cache_manager import Allocation
+from minisgl.scheduler.allocation import Allocation
 
 
 class RequestState(Enum):
-    """WAITING -> PREFILL -> DECODE -> FINISHED | ABORTED. Batches may still be in flight in the last two."""
+    """WAITING -> PREFILL -> DECODE -> FINISHED | ABORTED. Batches may still be in flight in the last two.
+
+    A retraction takes a request back from PREFILL or DECODE to WAITING.
+    """
 
     WAITING = "waiting"
     PREFILL = "prefill"
@@ -35,8 +38,8 @@ class Request:
     """
 
     __slots__ = (
-        "_ids", "admitted_at", "allocation", "arrived_at", "blocked_epoch", "committed_len", "device_len",
-        "end_token_ids", "leader", "leader_len", "max_device_len", "namespace", "num_ids", "num_inflight", "prefill_len",
+        "_ids", "admitted_at", "allocation", "arrival", "arrived_at", "committed_len", "device_len", "end_token_ids",
+        "hit_len", "max_device_len", "namespace", "num_admissions", "num_ids", "num_inflight", "prefill_len",
         "priority", "prompt_len", "prompt_logprobs", "replied", "row", "sampling_params", "seed", "state", "storable",
         "uid",
     )  # fmt: skip
@@ -67,12 +70,12 @@ class Request:
         self.num_inflight = 0
         self.row = -1
         self.allocation: Allocation | None = None
+        self.num_admissions = 0
+        self.hit_len = 0  # prompt tokens that were cached when it was first admitted
         self.storable = True  # false once its KV cannot be trusted
         self.replied = False
         self.prompt_logprobs: list[TokenLogprobs | None] = [None]
-        self.blocked_epoch = -1  # the cache manager's epoch in which it did not fit
-        self.leader: Request | None = None  # computes a prefix that this one waits for, up to leader_len
-        self.leader_len = 0
+        self.arrival = -1  # how many requests came before it; the queue's
         self.arrived_at = time.perf_counter()  # to be reported; nothing is decided by it
         self.admitted_at: float | None = None
 
@@ -99,11 +102,6 @@ class Request:
         return self.state is RequestState.DECODE and self.device_len + 1 < self.max_device_len
 
     @property
-    def awaits_leader(self) -> bool:
-        """Whether the request that computes its prefix is still at it."""
-        return self.leader is not None and self.leader.is_running and self.leader.committed_len < self.leader_len
-
-    @property
     def reuses_prefix(self) -> bool:
         """Log-probabilities of prompt tokens need their hidden states, so such a prompt is computed in full."""
         return self.sampling_params.prompt_logprobs is None or len(self.prompt_logprobs) == self.prompt_len
@@ -119,19 +117,34 @@ class Request:
 
     @property
     def queue_s(self) -> float | None:
-        """Seconds from arrival to admission; None if it was never admitted."""
+        """Seconds from arrival to its first admission; None if it was never admitted."""
         return None if self.admitted_at is None else self.admitted_at - self.arrived_at
 
     def ids(self, length: int | None = None) -> Int32Array:
         """The first `length` tokens (default: all known), a view that later tokens do not change."""
         return self._ids[: self.num_ids if length is None else length]
 
+    def begins_with(self, namespace: Namespace | None, prefix: Int32Array) -> bool:
+        """Whether it is of `namespace` (None: any) and all of `prefix` is the beginning of what is known of it."""
+        return namespace in (None, self.namespace) and np.array_equal(self.ids()[: len(prefix)], prefix)
+
     def start(self, allocation: Allocation) -> None:
         self.allocation = allocation
         self.device_len = self.committed_len = allocation.hit_len
         self.state = RequestState.PREFILL
-        self.leader = None
-        self.admitted_at = time.perf_counter()
+        self.num_admissions += 1
+        if self.num_admissions == 1:
+            self.hit_len = allocation.hit_len
+            self.admitted_at = time.perf_counter()
+
+    def retract(self) -> None:
+        """Its pages are gone: it waits again, with what it has generated as a part of its prompt."""
+        assert self.num_inflight == 0, f"{self.num_inflight} batches in flight read the pages of uid {self.uid}"
+        self.allocation = None
+        self.state = RequestState.WAITING
+        self.prefill_len = self.num_ids
+        self.device_len = self.committed_len = 0
+        self.row = -1
 
     def launch(self, num_tokens: int, row: int) -> Req:
         """The next `num_tokens` tokens go into row `row` of a batch; returns what the engine sees of it."""
@@ -155,6 +168,10 @@ class Request:
             end_token_ids=self.end_token_ids,
             prefill_len=self.prefill_len,
         )
+
+    def take_prompt_logprobs(self, begin: int, logprobs: tuple[TokenLogprobs, ...]) -> None:
+        """Those of the tokens from position `begin` on. What was computed before a retraction stays as it is."""
+        self.prompt_logprobs.extend(logprobs[len(self.prompt_logprobs) - begin :])
 
     def append(self, token_id: int) -> FinishReason | None:
         """A generated token; why it is the last one, if it is."""
@@ -181,13 +198,12 @@ class Request:
         """News for the client; the first one carries what was cached and the prompt's log-probabilities."""
         first, self.replied = not self.replied, True
         wants_prompt = first and self.sampling_params.prompt_logprobs is not None and self.reuses_prefix
-        hit_len = self.allocation.hit_len if self.allocation else 0
         return TokenReply(
             uid=self.uid,
             token_ids=token_ids,
             finish_reason=finish_reason,
             logprobs=logprobs,
-            cached_len=hit_len if first else None,
+            cached_len=self.hit_len if first else None,
             queue_s=self.queue_s if first else None,
             prompt_logprobs=tuple(self.prompt_logprobs) if wants_prompt else None,
             error=error,

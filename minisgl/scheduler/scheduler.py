@@ -10,11 +10,12 @@ run, and names rows of the previous output for tokens that are not known yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from minisgl.core import Batch, BatchResult, Limits, Req
+from minisgl.core.batch import Int32Array
 from minisgl.env import ENV
-from minisgl.kvcache import Namespace
+from minisgl.kvcache.base import NO_IDS, Namespace
 from minisgl.message import (
     AbortMsg,
     EngineStats,
@@ -33,14 +34,21 @@ from minisgl.scheduler.admission import Admission
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.counters import Counters
 from minisgl.scheduler.request import Request, RequestState
+from minisgl.scheduler.reserve import RESERVES
+from minisgl.scheduler.retraction import Need, Promises, choose_victim
+
+
+def _nothing_in_flight() -> None:
+    """Without overlap every launched batch is committed before the next plan."""
 
 
 class Scheduler:
-    """Owns every request's progress. First come, first served; a prompt longer than the budget goes in chunks.
+    """Owns every request's progress. A prompt longer than the budget goes in chunks.
 
     max_extend_tokens: prompt tokens a batch may compute. end_token_ids: the model's own.
     alternates: a batch of whole prompts holds no decodes if the batch before it did (no overlap only); otherwise
     decodes ride along with every prefill, so a running request gets a token at least every other step.
+    reserve: how many pages a request is promised, a name of RESERVES. policy, max_overtakes, lookahead: as Admission's.
     """
 
     def __init__(
@@ -50,13 +58,20 @@ class Scheduler:
         max_extend_tokens: int,
         end_token_ids: frozenset[int] = frozenset(),
         alternates: bool = True,
+        *,
+        reserve: str = "estimate",
+        policy: str = "fcfs",
+        max_overtakes: int = 64,
+        lookahead: int = 256,
     ) -> None:
         self.cache_manager = cache_manager
         self.limits = limits
         self.max_extend_tokens = max_extend_tokens
         self.end_token_ids = end_token_ids
         self.alternates = alternates
-        self._admission = Admission(cache_manager)
+        estimates = RESERVES[reserve]()
+        self._promises = Promises(cache_manager, estimates)
+        self._admission = Admission(cache_manager, estimates, policy, max_overtakes, lookahead)
         self._admitted: dict[int, Request] = {}  # until their pages are released
         self._replies: list[Reply] = []
         self._counters = Counters()
@@ -98,10 +113,14 @@ class Scheduler:
 
     # ---- plan
 
-    def plan(self) -> Batch | None:
-        """The next batch, or None when nothing can run now."""
+    def plan(self, settle: Callable[[], None] = _nothing_in_flight) -> Batch | None:
+        """The next batch, or None when nothing can run now.
+
+        settle: commits the batch in flight. Called when pages run out, as nobody in flight can be retracted.
+        """
+        self._make_room(settle)
         prefills = self._plan_prefills()
-        decodes = [r for r in self._admitted.values() if r.wants_token]
+        decodes = self._decoding()
         self._decodes_paused = bool(decodes) and self._pauses_decodes(prefills)
         if self._decodes_paused:
             decodes = []
@@ -116,18 +135,25 @@ class Scheduler:
 
     def _plan_prefills(self) -> list[tuple[Request, int]]:
         """Who computes how many prompt tokens: unfinished prompts first, then new ones, in order of arrival."""
-        budget = self.max_extend_tokens
-        chosen: list[tuple[Request, int]] = []
-        for request in self._prefilling():
-            budget = self._choose(chosen, request, budget)
+        chosen, budget = self._running_prefills()
         if budget > 0:
-            for request in self._admission.admit(self._admitted.values()):
+            for request in self._admission.admit():
                 self._admitted[request.uid] = request
-                self._counters.admitted(request)
+                if request.num_admissions == 1:
+                    self._counters.admitted(request)
                 budget = self._choose(chosen, request, budget)
                 if budget == 0:
                     break
         return chosen
+
+    def _running_prefills(self) -> tuple[list[tuple[Request, int]], int]:
+        """The next chunks of unfinished prompts, and the tokens that are left for others."""
+        budget = self.max_extend_tokens
+        chosen: list[tuple[Request, int]] = []
+        for request in self._admitted.values():
+            if request.state is RequestState.PREFILL:
+                budget = self._choose(chosen, request, budget)
+        return chosen, budget
 
     @staticmethod
     def _choose(chosen: list[tuple[Request, int]], request: Request, budget: int) -> int:
@@ -136,8 +162,8 @@ class Scheduler:
             chosen.append((request, num_tokens))
         return budget - num_tokens
 
-    def _prefilling(self) -> list[Request]:
-        return [r for r in self._admitted.values() if r.state is RequestState.PREFILL]
+    def _decoding(self) -> list[Request]:
+        return [request for request in self._admitted.values() if request.wants_token]
 
     def _pauses_decodes(self, prefills: list[tuple[Request, int]]) -> bool:
         """Whether this batch is prompts alone: they all end in it, nobody waits, and decodes ran just before."""
@@ -149,6 +175,40 @@ class Scheduler:
         assert request.allocation is not None
         self.cache_manager.grow(request.allocation, request.device_len + num_tokens)
         return request.launch(num_tokens, row)
+
+    # ---- pages
+
+    def _make_room(self, settle: Callable[[], None]) -> None:
+        """Pages for the next token or chunk of all who run; whoever loses least gives up its own if they run out."""
+        if not self._promises.adapt:
+            return
+        self._promises.renew(self._running())
+        needs = self._needs()
+        if self._promises.missing_pages(needs):
+            settle()
+            needs = self._needs()
+        while missing := self._promises.missing_pages(needs):
+            self._retract(choose_victim(self.cache_manager, self._running(), needs, missing))
+            needs = self._needs()
+        self._promises.extend(needs)
+
+    def _needs(self) -> list[Need]:
+        decodes = [Need(request, request.device_len + 1) for request in self._decoding()]
+        chunks = [Need(request, request.device_len + num_tokens) for request, num_tokens in self._running_prefills()[0]]
+        return decodes + chunks
+
+    def _running(self) -> list[Request]:
+        return [request for request in self._admitted.values() if request.is_running]
+
+    def _retract(self, request: Request) -> None:
+        """What it has computed stays cached while there is room; it goes on from there as soon as it fits again."""
+        assert request.allocation is not None
+        del self._admitted[request.uid]
+        self.cache_manager.release(request.allocation, request.ids(request.committed_len))
+        request.retract()
+        self._admission.add_first(request)
+        self._promises.retracted()
+        self._counters.num_retracted += 1
 
     # ---- commit
 
@@ -176,7 +236,7 @@ class Scheduler:
             self._counters.computed_tokens += min(req.device_len, req.prefill_len) - req.cached_len
             self._store_prompt(request)
             if result.prompt_logprobs:
-                request.prompt_logprobs.extend(result.prompt_logprobs[row])
+                request.take_prompt_logprobs(req.cached_len + 1, result.prompt_logprobs[row])
         if req.samples:
             self._take_token(request, int(result.next_tokens[row]), row, result)
         elif req.device_len == req.max_device_len:  # max_tokens=0: only the prompt was asked about
@@ -230,7 +290,7 @@ class Scheduler:
         return self._admission.find(uid) or self._admitted.get(uid)
 
     def _finish_at(self, msg: FinishMsg) -> None:
-        request = self._admitted.get(msg.uid)
+        request = self._find(msg.uid)
         if request is None:
             return
         request.truncate(msg.num_tokens)
@@ -239,15 +299,24 @@ class Scheduler:
 
     def _answer(self, question: Question) -> None:
         if isinstance(question, FlushMsg):
-            self.cache_manager.flush()
-            self._admission.forget_leaders()
+            self.purge()
         elif question.recount:
             self.cache_manager.check_integrity()
         self._replies.append(StatsReply(question.uid, self.stats()))
 
+    def purge(self, namespace: Namespace | None = None, prefix: Int32Array = NO_IDS) -> None:
+        """Nothing cached until now that begins with `prefix` in `namespace` (None: in any) is matched again.
+
+        Running requests that begin so go on, and store nothing any more.
+        """
+        stale = [request for request in self._running() if request.begins_with(namespace, prefix)]
+        self.cache_manager.purge([request.allocation for request in stale if request.allocation], namespace, prefix)
+
     def _close(self, request: Request, state: RequestState, reply: TokenReply | None) -> None:
         """The request is over. Its pages go back now, or with the commit of its last launched batch."""
         request.state = state
+        if state is RequestState.FINISHED and (reply is None or reply.finish_reason != "error"):
+            self._promises.finished(request)
         self._counters.ended((reply and reply.finish_reason) or "stop")
         if reply is not None:
             self._replies.append(reply)

@@ -90,10 +90,10 @@ def test_statistics_count_what_happened() -> None:
     wanted = EngineStats(
         num_pages=64,
         free_pages=64 - stats.evictable_tokens,
-        evictable_tokens=53,
+        evictable_tokens=64,
         queried_tokens=2 * 41 + 50,
         hit_tokens=40,
-        evicted_tokens=44,
+        evicted_tokens=53 - (64 - 44),
         computed_tokens=41 + 1 + 50,
         generated_tokens=4 + 4 + 4,
         num_finished=3,

@@ -28,11 +28,25 @@ class Serving:
         cache_type: str = "radix",
         overlap: bool = False,
         end_token_ids: frozenset[int] = frozenset(),
+        reserve: str = "estimate",
+        policy: str = "fcfs",
+        max_overtakes: int = 64,
+        lookahead: int = 256,
     ) -> None:
         self.manager = CacheManager(num_pages, page_size, max_running_req, max_seq_len, cache_type)
         self.engine = OracleEngine(num_pages, page_size, max_running_req, div_ceil(max_seq_len, page_size))
         limits = Limits(VOCAB, max_seq_len, num_pages * page_size)
-        self.scheduler = Scheduler(self.manager, limits, max_extend_tokens, end_token_ids, alternates=not overlap)
+        self.scheduler = Scheduler(
+            self.manager,
+            limits,
+            max_extend_tokens,
+            end_token_ids,
+            alternates=not overlap,
+            reserve=reserve,
+            policy=policy,
+            max_overtakes=max_overtakes,
+            lookahead=lookahead,
+        )
         self.inbox: LocalQueue[RequestMsg] = LocalQueue()
         self.outbox: LocalQueue[Reply] = LocalQueue()
         self.loop = Loop(self.scheduler, self.engine.forward, self.inbox, self.outbox, overlap)

@@ -1,0 +1,87 @@
+"""Pages for all who run: what each is promised, and who gives up its own when they do not suffice."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from minisgl.scheduler.allocation import Allocation
+from minisgl.scheduler.cache_manager import CacheManager
+from minisgl.scheduler.request import Request
+from minisgl.scheduler.reserve import Reserve
+
+
+class Need(NamedTuple):
+    """A running request, and the tokens, from its first, that its pages must hold with the next batch."""
+
+    request: Request
+    device_len: int
+
+    @property
+    def allocation(self) -> Allocation:
+        assert self.request.allocation is not None
+        return self.request.allocation
+
+
+class Promises:
+    """Keeps what is promised to running requests in step with what is learned of outputs.
+
+    adapt: whether promises change at all. If not, they are for all that is ever needed, and pages never run out.
+    """
+
+    def __init__(self, manager: CacheManager, reserve: Reserve) -> None:
+        self._manager = manager
+        self._reserve = reserve
+        self._outdated = False
+        self.adapt = reserve.adapts
+
+    def finished(self, request: Request) -> None:
+        """It came to its own end."""
+        self._reserve.finished(request)
+        self._outdated = True
+
+    def retracted(self) -> None:
+        """The pages did not suffice."""
+        self._reserve.retracted()
+        self._outdated = True
+
+    def renew(self, running: Collection[Request]) -> None:
+        """Promise everybody what is known to be likely now, if that has changed."""
+        if self._outdated:
+            for request in running:
+                self._promise(request)
+            self._outdated = False
+
+    def missing_pages(self, needs: Sequence[Need]) -> int:
+        """How many pages too few there are for `needs`."""
+        return self._manager.missing_pages((need.allocation, need.device_len) for need in needs)
+
+    def extend(self, needs: Sequence[Need]) -> None:
+        """Promise more to those who need more than they were promised."""
+        for need in needs:
+            if self._manager.new_pages(need.allocation, need.device_len) > need.allocation.reserved_pages:
+                self._promise(need.request)
+
+    def _promise(self, request: Request) -> None:
+        assert request.allocation is not None
+        self._manager.promise(request.allocation, self._reserve.kv_len(request))
+
+
+def choose_victim(manager: CacheManager, running: Sequence[Request], needs: Sequence[Need], missing: int) -> Request:
+    """The request that loses least: the fewest pages that nobody else holds, and that may have to be computed again.
+
+    It is one of those with whose pages the others can go on (they lack `missing`); if there are none, the one that
+    helps most; of equals the latest. running: in order of admission. The first is never chosen, so that always one
+    comes to its end.
+    """
+    assert len(running) > 1, f"{missing} pages are missing for the only request that runs"
+    wanted = {need.request.uid: manager.new_pages(need.allocation, need.device_len) for need in needs}
+    candidates = running[1:]
+    losses = manager.sole_pages([request.allocation for request in candidates if request.allocation])
+    best, victim = (False, -1), candidates[-1]
+    for request, loss in zip(candidates, losses, strict=True):
+        relief = loss + wanted.get(request.uid, 0)
+        rank = (True, -loss) if relief >= missing else (False, relief)
+        if rank >= best:
+            best, victim = rank, request
+    return victim
