@@ -253,7 +253,7 @@ class RadixPrefixCache(BasePrefixCache):
             freed = leaf.trim(max_pages)
             self._watches.shorten(leaf, leaf)
             return freed
-        queue.pop()
+        queue.take(leaf)
         parent = leaf.detach()
         self._watches.shorten(leaf, parent)
         queue.push(parent)

@@ -8,6 +8,10 @@ from minisgl.kvcache.eviction.queue import EvictionQueue, check_all_filed
 from minisgl.kvcache.eviction.sparing import SparingHeap
 from minisgl.kvcache.radix_node import RadixNode
 
+TIME_BITS = (
+    48  # the clock's share of a key that begins with something else: enough for nine years of a million a second
+)
+
 
 class KeyedQueue(SparingHeap, EvictionQueue):
     """Unlocked leaves by a key that only grows while the node lives, or whose node the policy files again."""
@@ -17,8 +21,7 @@ class KeyedQueue(SparingHeap, EvictionQueue):
             self._heap.file(node)
 
     def order_key(self) -> int | None:
-        node = self.first_plain()
-        return None if node is None else self._key(node)
+        return self.first_place()
 
     def check_integrity(self, nodes: Sequence[RadixNode]) -> None:
         super().check_integrity(nodes)

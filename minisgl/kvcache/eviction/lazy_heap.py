@@ -17,16 +17,21 @@ class LazyHeap:
     key: of a node; no two unlocked leaves of a namespace have the same. It may grow while the node is filed: an entry
     whose key is not the node's any more is filed again when it comes up. So an entry is never later than its node,
     and the first entry that is true is the smallest. A node whose key becomes smaller must be filed again at once.
-    aside: where expected leaves go when they come up; None: they are welcome here.
+    set_aside: what is done with an expected leaf that comes up instead of keeping it here; None: it is kept.
 
     An entry is left behind where its node is filed elsewhere or gone. It is dropped when it comes up, and all such
     entries are swept out before they are as many as the others.
     """
 
-    def __init__(self, number: int, key: Callable[[RadixNode], int], aside: LazyHeap | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        key: Callable[[RadixNode], int],
+        set_aside: Callable[[RadixNode], None] | None = None,
+    ) -> None:
         self._number = number
         self._key = key
-        self._aside = aside
+        self._set_aside = set_aside
         self._keys: list[int] = []
         self._nodes: dict[int, RadixNode] = {}
         self._sweep_above = _FEW
@@ -56,17 +61,9 @@ class LazyHeap:
             self._settle(node)
         return None
 
-    def pop(self) -> RadixNode | None:
-        """Take out what `first` shows."""
-        keys, nodes = self._keys, self._nodes
-        while keys:
-            key = heappop(keys)
-            node = nodes.pop(key)
-            if self._is_true(key, node):
-                node.queued = 0
-                return node
-            self._settle(node)
-        return None
+    def take_first(self) -> None:
+        """Take out what `first` has just shown."""
+        self._nodes.pop(heappop(self._keys)).queued = 0
 
     def clear(self) -> None:
         for node in self._nodes.values():
@@ -85,7 +82,9 @@ class LazyHeap:
             entry = entries.pop(node, None)
             if node.queued == self._number:
                 assert entry is not None, f"{node}: queued={node.queued}, but that heap has no entry for it"
-                assert entry <= self._key(node), f"{node}: filed at {entry}, later than its key {self._key(node)}"
+                assert not node.evictable or entry <= self._key(node), (
+                    f"{node}: filed at {entry}, later than its key {self._key(node)}"
+                )
         gone = [node for node in entries if node.queued == self._number]
         assert not gone, f"queued for eviction, but not in the tree: {gone}"
 
@@ -94,7 +93,7 @@ class LazyHeap:
             self._key(node) == key
             and node.queued == self._number
             and not (node.ref_count or node.children)
-            and (not node.num_expected or self._aside is None)
+            and (not node.num_expected or self._set_aside is None)
         )
 
     def _settle(self, node: RadixNode) -> None:
@@ -103,8 +102,8 @@ class LazyHeap:
             return
         if not node.evictable:
             node.queued = 0
-        elif node.num_expected and self._aside is not None:
-            self._aside.file(node)
+        elif node.num_expected and self._set_aside is not None:
+            self._set_aside(node)
         elif self._nodes.get(self._key(node)) is not node:
             self.file(node)
 

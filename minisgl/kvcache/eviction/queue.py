@@ -31,15 +31,17 @@ class EvictionQueue(ABC):
         """The leaf to go next; None if no leaf is unlocked. It stays filed, so it may be trimmed and stays first."""
 
     @abstractmethod
-    def pop(self) -> RadixNode:
-        """Take out what `first` shows, before the tree lets it go; AssertionError if there is nothing."""
+    def take(self, leaf: RadixNode) -> None:
+        """Take out `leaf`, which `first` has just shown and which goes whole."""
 
     @abstractmethod
     def order_key(self) -> int | None:
         """How urgently the policy, without look-ahead, would have a leaf of this namespace go; None: there is none.
 
-        Of two queues of one policy the one with the smaller key gives its leaf. Expected requests do not change it: so
-        what one namespace waits for never decides what another one keeps.
+        Of two queues of one policy the one with the smaller key gives its leaf. That a leaf is expected does not make
+        its namespace give less, and having spared it does not make it give more: the leaf that went in its stead
+        leaves it its key, for this purpose. So what one namespace waits for hardly changes what another one keeps: by
+        the sizes of the leaves that were exchanged.
         """
 
     @abstractmethod
@@ -47,7 +49,7 @@ class EvictionQueue(ABC):
         """`node` is not expected any more: its num_expected has become 0."""
 
     def removed(self, node: RadixNode) -> None:
-        """`node` left the tree, or lives on only for its readers, and was not taken out by `pop`."""
+        """`node` left the tree, or lives on only for its readers, and was not taken out by `take`."""
         node.queued = 0
 
     def absorbed(self, node: RadixNode) -> None:
@@ -62,20 +64,17 @@ class EvictionQueue(ABC):
     def check_integrity(self, nodes: Sequence[RadixNode]) -> None:
         """AssertionError if an unlocked leaf of `nodes` (the namespace's) is not filed, or is filed wrongly."""
 
-    def matched(self, node: RadixNode) -> None:
+    def matched(self, node: RadixNode) -> None:  # noqa: B027  (most policies need not know)
         """A match ended in `node` (maybe the root). Comes after the visit, and after the split if there was one."""
-        raise NotImplementedError
 
-    def inserted(self, node: RadixNode, is_new: bool, priority: int) -> None:
+    def inserted(self, node: RadixNode, is_new: bool, priority: int) -> None:  # noqa: B027  (most policies need not know)
         """An insertion ended in `node`. is_new: it is a leaf made just now, which is pushed after this."""
-        raise NotImplementedError
 
-    def evicting(self, leaf: RadixNode, num_tokens: int) -> None:
-        """The last `num_tokens` tokens of `leaf` are about to be evicted: all of a popped one, or fewer of the first.
+    def evicting(self, leaf: RadixNode, num_tokens: int) -> None:  # noqa: B027  (most policies need not know)
+        """The last `num_tokens` tokens of `leaf` are about to be evicted: all of them, before `take`, or fewer.
 
-        The leaf is still whole, and its parent still leads up.
+        It is what `first` has just shown, still whole, and its parent still leads up.
         """
-        raise NotImplementedError
 
 
 def check_all_filed(nodes: Sequence[RadixNode]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from minisgl.kvcache.eviction.lazy_heap import LazyHeap
+from minisgl.kvcache.eviction.places import Places
 from minisgl.kvcache.radix_node import RadixNode
 
 
@@ -12,14 +13,18 @@ class SparingHeap:
     """Unlocked leaves by `key` as in `LazyHeap`, but that leaves with num_expected > 0 go after all others.
 
     They are set aside in a second heap when they come up. So a leaf that is expected costs nothing until then.
+
+    A leaf that goes in the stead of one that was set aside leaves it its place, as `first_place` tells it: so a
+    namespace gives a leaf whenever the plain order says so, and not again and again for one that it spares.
     """
 
     def __init__(self, key: Callable[[RadixNode], int], number: int = 1) -> None:
         """number: the first of the two that the heaps take."""
         self._key = key
-        self._aside = LazyHeap(number + 1, key)
+        self._places = Places()
         self._aside_number = number + 1
-        self._heap = LazyHeap(number, key, self._aside)
+        self._aside = LazyHeap(number + 1, key)
+        self._heap = LazyHeap(number, key, self._set_aside)
 
     def file(self, node: RadixNode) -> None:
         self._heap.file(node)
@@ -30,22 +35,30 @@ class SparingHeap:
     def first_unexpected(self) -> RadixNode | None:
         return self._heap.first()
 
-    def first_plain(self) -> RadixNode | None:
-        """The first leaf if nothing were expected."""
-        unexpected, expected = self._heap.first(), self._aside.first()
-        if unexpected is None or expected is None:
-            return unexpected or expected
-        return min(unexpected, expected, key=self._key)
+    def first_place(self) -> int | None:
+        """The key of the leaf that would go next if nothing had ever been expected."""
+        node = self._heap.first()
+        spared = self._first_spared()
+        if node is None or spared is None:
+            return spared if node is None else self._key(node)
+        return min(self._key(node), spared)
 
-    def pop(self) -> RadixNode:
-        node = self._heap.pop() or self._aside.pop()
-        assert node is not None, "no unlocked leaf is queued for eviction"
-        return node
+    def take(self, leaf: RadixNode) -> None:
+        if leaf.queued == self._aside_number:
+            self._aside.take_first()
+            self._places.leave(leaf)
+            return
+        self._heap.take_first()
+        if self._places:
+            spared, key = self._first_spared(), self._key(leaf)
+            if spared is not None and spared < key:
+                self._places.move_first(key)
 
     def unexpected(self, node: RadixNode) -> None:
         """`node` is not expected any more: bring it back if it was set aside."""
         if node.queued != self._aside_number:
             return
+        self._places.leave(node)
         if node.evictable:
             self._heap.file(node)
         else:
@@ -54,9 +67,30 @@ class SparingHeap:
     def clear(self) -> None:
         self._heap.clear()
         self._aside.clear()
+        self._places.clear()
 
     def check_integrity(self, nodes: Sequence[RadixNode]) -> None:
         self._heap.check_integrity(nodes)
         self._aside.check_integrity(nodes)
-        unspared = [node for node in nodes if node.queued == self._aside_number and not node.num_expected]
-        assert not unspared, f"set aside for waiting requests that do not exist: {unspared}"
+        for node in nodes:
+            if node.queued == self._aside_number:
+                assert node.num_expected, f"{node} is set aside for a waiting request that does not exist"
+                assert node in self._places, f"{node} is set aside and has no place"
+
+    def _set_aside(self, node: RadixNode) -> None:
+        self._aside.file(node)
+        self._places.enter(node, self._key(node))
+
+    def _first_spared(self) -> int | None:
+        """The first place of a leaf set aside."""
+        while (first := self._places.first()) is not None:
+            place, node = first
+            if node.queued != self._aside_number:
+                self._places.leave(node)
+            elif not node.evictable:
+                node.queued = 0
+            elif place < self._key(node):
+                self._places.move_first(self._key(node))
+            else:
+                return place
+        return None
