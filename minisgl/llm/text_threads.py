@@ -6,12 +6,13 @@ So nobody waits behind a long text but another one, and memory is bounded: token
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 LONG = 2**18  # characters, or tokens: a tenth of a second's work
+COUNTED_DEPTH = 5  # of messages: a call's arguments, and what they hold
 P = ParamSpec("P")
 T = TypeVar("T")
 _LONG_TEXTS = ThreadPoolExecutor(1, thread_name_prefix="minisgl-long-texts")
@@ -24,12 +25,28 @@ async def in_thread(size: int, function: Callable[P, T], *args: P.args, **kwargs
     return await asyncio.get_running_loop().run_in_executor(_LONG_TEXTS, partial(function, *args, **kwargs))
 
 
-def size_of(value: Any, depth: int = 5) -> int:
-    """Characters in the strings of JSON's objects, and some for each object. Ones nested deeper do not count."""
+def size_of(value: Any) -> int:
+    """Characters in the strings of JSON's objects, and some for each object. What is nested deeper does not count.
+
+    Counted no further than to LONG, because there may be millions.
+    """
+    size = 0
+    for part in _sizes(value, COUNTED_DEPTH):
+        size += part
+        if size >= LONG:
+            break
+    return size
+
+
+def _sizes(value: Any, depth: int) -> Iterator[int]:
     if isinstance(value, str):
-        return len(value)
-    if depth and isinstance(value, Mapping):
-        return 64 + sum(size_of(item, depth - 1) for item in value.values())
-    if depth and isinstance(value, list | tuple):
-        return sum(size_of(item, depth - 1) for item in value)
-    return 0
+        yield len(value)
+    elif depth and isinstance(value, Mapping):
+        yield 64
+        for item in value.values():
+            yield from _sizes(item, depth - 1)
+    else:
+        yield 1
+        if depth and isinstance(value, list | tuple):
+            for item in value:
+                yield from _sizes(item, depth - 1)

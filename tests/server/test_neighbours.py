@@ -18,7 +18,7 @@ from support.scripted_link import Item
 
 from minisgl.llm.client import Client
 from minisgl.message import UserMsg
-from minisgl.server.endpoints import tokens
+from minisgl.server.endpoints import common, tokens
 from minisgl.server.gate import Gate
 from minisgl.server.stream import building, logprobs
 from minisgl.server.stream.chat import ChatAnswer
@@ -61,6 +61,8 @@ WORST = {
     ),
     "a long text": (Client, "prepare", COMPLETIONS, {"prompt": LONG, "max_tokens": 1}),
     "a long text to count": (tokens, "_encode", "/tokenize", {"prompt": LONG * 10}),
+    "many messages": (common, "plain_messages", CHAT, {"messages": HI * 20, "max_tokens": 1}),
+    "many messages to count": (common, "plain_messages", "/tokenize", {"messages": HI * 20}),
     "many tokens to name": (tokens, "_names", "/tokenize", {"prompt": LONG * 10, "return_token_strs": True}),
     "many tokens to decode": (tokens, "_text_of", "/detokenize", {"tokens": LONG_IDS * 10}),
 }
@@ -78,6 +80,8 @@ def script(request: UserMsg) -> Iterable[Item]:
 def test_a_neighbour_s_events_keep_coming(
     owner: Any, name: str, path: str, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(common, "MANY_OBJECTS", 20)
+
     async def test() -> None:
         api = Api(script, gate=Gate(max_running=100, max_queued=0))
         neighbour = Exchange(api, COMPLETIONS, NEIGHBOUR)

@@ -12,6 +12,7 @@ from minisgl.server.endpoints.common import (
     check_num_logprobs,
     let_in,
     make_heading,
+    plain_messages_of,
     read_body,
     refused,
     run,
@@ -43,8 +44,9 @@ async def chat_completions(request: Request) -> Generation:
 async def _prepare(engine: EngineClient, body: ChatRequest) -> list[Prepared]:
     params = body.params(engine.limits.max_seq_len)
     template = template_kwargs(body)
+    messages = await plain_messages_of(body.messages)
     try:
-        prepared = await engine.prepare_chat(body.plain_messages(), params, template, cache_salt=body.cache_salt or "")
+        prepared = await engine.prepare_chat(messages, params, template, cache_salt=body.cache_salt or "")
     except ValueError as error:
         raise refused(error, "messages") from None
     check_num_logprobs(engine, [prepared], "top_logprobs")

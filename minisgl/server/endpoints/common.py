@@ -15,9 +15,11 @@ from minisgl.core import ContextLengthError, FieldError, Limits, SamplingParams
 from minisgl.core.sampling_params import MAX_LOGPROBS
 from minisgl.llm import EngineDied
 from minisgl.llm.client import Prepared, Prompt
+from minisgl.llm.text_threads import LONG, in_thread
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.decoding import Body, decode
+from minisgl.server.schema.messages import ChatMessage, num_objects, plain_messages
 from minisgl.server.schema.sampling import wrong_field
 from minisgl.server.serving import Generation, Job
 from minisgl.server.state import ServerState
@@ -25,6 +27,7 @@ from minisgl.server.stream.answer import Answer, Heading
 from minisgl.server.stream.events import encode
 
 MAX_LOGPROBS_IN_ALL = 2**20  # of one answer: some hundred MB, in JSON and before
+MANY_OBJECTS = 4096  # in messages: some milliseconds' work
 ANSWER_TIMEOUT_S = 10.0  # questions are answered between two steps, which may take seconds on a CPU
 T = TypeVar("T", bound=Body)
 
@@ -122,6 +125,13 @@ def run(
         answer=answer,
     )
     return Generation(state_of(request), job)
+
+
+async def plain_messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    """As `plain_messages`, but of many beside the event loop."""
+    if num_objects(messages) < MANY_OBJECTS:
+        return plain_messages(messages)
+    return await in_thread(LONG, plain_messages, messages)
 
 
 async def prepare_prompts(

@@ -7,11 +7,10 @@ from starlette.responses import Response
 
 from minisgl.core import SamplingParams
 from minisgl.llm.text_threads import in_thread
-from minisgl.server.endpoints.common import check_model, json_response, read_body, refused, state_of
+from minisgl.server.endpoints.common import check_model, json_response, plain_messages_of, read_body, refused, state_of
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.info import Text, Tokens
-from minisgl.server.schema.messages import plain_messages
 from minisgl.server.schema.template import template_kwargs
 from minisgl.server.schema.tokens import DetokenizeRequest, TokenizeRequest
 from minisgl.server.stream.logprobs import token_name
@@ -67,7 +66,7 @@ def _encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool) -> list[i
 
 
 async def _chat_ids(engine: EngineClient, body: TokenizeRequest) -> list[int]:
-    messages = plain_messages(body.messages or ())
+    messages = await plain_messages_of(body.messages or ())
     try:
         prepared = await engine.prepare_chat(messages, SamplingParams(), template_kwargs(body))
     except ValueError as error:

@@ -10,7 +10,7 @@ from minisgl.core import SamplingParams
 from minisgl.core.sampling_params import MAX_LOGPROBS
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.fields import MaxTokens, MustBeFalse
-from minisgl.server.schema.messages import ChatMessage, plain_messages
+from minisgl.server.schema.messages import ChatMessage
 from minisgl.server.schema.sampling import GeneratingBody
 from minisgl.server.schema.template import ChatTemplateKwargs, ContinueFinalMessage, ReasoningEffort
 from minisgl.server.schema.unsupported import Empty, Unsupported
@@ -67,9 +67,6 @@ class ChatRequest(GeneratingBody, kw_only=True):
     @property
     def num_sequences(self) -> int:
         return self.n or 1
-
-    def plain_messages(self) -> list[dict[str, Any]]:
-        return plain_messages(self.messages)
 
     def params(self, max_seq_len: int) -> SamplingParams:
         """Without a maximum the answer may fill the context. Of two, max_completion_tokens counts."""

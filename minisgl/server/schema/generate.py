@@ -87,7 +87,7 @@ class GenerateRequest(Body, kw_only=True):
 
     text: str | Annotated[list[str], Meta(min_length=1, max_length=MAX_PROMPTS)] | None = None
     input_ids: Annotated[list[TokenId | list[TokenId]], Meta(min_length=1)] | None = None
-    sampling_params: GenerateSampling | list[GenerateSampling] | None = None
+    sampling_params: GenerateSampling | Annotated[list[GenerateSampling], Meta(max_length=MAX_PROMPTS)] | None = None
     stream: bool | None = None
     return_logprob: bool | None = None
     logprob_start_len: (

@@ -59,6 +59,12 @@ def plain_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
     return [_plain(message, f"messages[{i}]") for i, message in enumerate(messages)]
 
 
+def num_objects(messages: Sequence[ChatMessage]) -> int:
+    """Messages, their parts and their calls."""
+    parts = sum(len(message.content) for message in messages if isinstance(message.content, list))
+    return len(messages) + parts + sum(len(message.tool_calls) for message in messages if message.tool_calls)
+
+
 def _plain(message: ChatMessage, where: str) -> dict[str, Any]:
     made: dict[str, Any] = msgspec.to_builtins(message)
     function_call = made.pop("function_call", None)

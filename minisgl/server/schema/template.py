@@ -9,7 +9,10 @@ from msgspec import Meta
 from minisgl.server.errors import ApiError
 from minisgl.tokenizer.chat import RESERVED
 
-ChatTemplateKwargs = Annotated[dict[str, Any], Meta(description="Variables of the model's chat template.")]
+MAX_VARIABLES = 1024  # templates know a handful
+ChatTemplateKwargs = Annotated[
+    dict[str, Any], Meta(max_length=MAX_VARIABLES, description="Variables of the model's chat template.")
+]
 ContinueFinalMessage = Annotated[bool, Meta(description="The answer goes on where the last message ends.")]
 ReasoningEffort = Annotated[str, Meta(description="Handed to the chat template, which may know it or not.")]
 # Beside what the template's renderer reserves: arguments on the way to it, fields of their own, and what is refused.
