@@ -28,7 +28,8 @@ class RadixNode:
     queued: which heap of the eviction queue has its entry, 0: none. note: the eviction policy's own, for it alone.
     watchers: waiting prompts whose match ends here, by how far they match and the page they would need next.
     num_expected: how many of them will run soon.
-    dead: purged. No `children` lead to it any more; `parent` leads up as ever while somebody has it locked.
+    dead: no `children` lead to it any more. It was purged, and `parent` leads up as ever while somebody has it locked;
+    or it was absorbed by its only child.
     """
 
     __slots__ = (
@@ -125,6 +126,22 @@ class RadixNode:
         self.token_bytes, self.page_bytes = self.token_bytes[cut:], self.page_bytes[page_cut:]
         self.attach(front)
         return front
+
+    def absorb_parent(self) -> None:
+        """Undo a split: take over the tokens of the parent, which has no other child, and its place.
+
+            parent -> [A B] -> [C D]     absorb_parent()     parent -> [A B C D]
+
+        This node is still the end of its path. The parent is dead; its only child tells what has become of it.
+        """
+        parent = self.parent
+        assert parent is not None
+        assert parent.parent is not None, "the root cannot be absorbed"
+        self.token_bytes = parent.token_bytes + self.token_bytes
+        self.page_bytes = parent.page_bytes + self.page_bytes
+        self.attach(parent.parent)
+        parent.parent, parent.dead = None, True
+        parent.token_bytes = parent.page_bytes = b""
 
     def trim(self, num_pages: int) -> bytes:
         """Take the last `num_pages` pages off this leaf, which has more; their numbers, 4 bytes each."""

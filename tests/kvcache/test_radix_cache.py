@@ -288,3 +288,60 @@ def test_the_first_difference_is_where_fast_compare_key_finds_it(length):
         expected = fast_compare_key(torch.from_numpy(mine), torch.from_numpy(theirs))
         assert node.count_matching(theirs.data.cast("B")) == expected
         assert node.token_bytes.startswith(theirs.tobytes()) == (expected == len(theirs))
+
+
+def test_a_node_absorbs_its_parent_when_nothing_tells_them_apart_any_more():
+    cache = make_cache()
+    cache.insert_pages(ids(1, 2, 3, 4), ids(10, 11, 12, 13))
+    half = match(cache, ids(1, 2, 9))
+    cache.lock_handle(half)
+    match(cache, ids(1, 2, 3, 4))
+    assert tree_of(cache.root_node) == {1: ([1, 2], [10, 11], 1, {3: ([3, 4], [12, 13], 0, {})})}
+    cache.lock_handle(half, unlock=True)
+    match(cache, ids(1, 2, 3, 4))
+    assert tree_of(cache.root_node) == {1: ([1, 2, 3, 4], [10, 11, 12, 13], 0, {})}
+    cache.check_integrity()
+
+
+def test_a_handle_stays_right_when_its_node_is_absorbed_before_it_is_locked():
+    cache = make_cache(2)
+    cache.insert_pages(np.arange(8), ids(0, 1, 2, 3))
+    half = match(cache, ids(0, 1, 2, 3, 9, 9))
+    match(cache, np.arange(8))
+    assert half.get_matched_pages().tolist() == [0, 1]
+    assert half.get_matched_indices().tolist() == [0, 1, 2, 3]
+    cache.lock_handle(half)
+    assert cache.size_info == (4, 4)
+    assert sorted(cache.evict(4).tolist()) == [4, 5, 6, 7]
+    assert half.get_matched_pages().tolist() == [0, 1]
+    cache.check_integrity()
+
+
+def test_trimming_frees_exactly_what_is_asked_for_from_the_end_of_the_last_leaf():
+    cache = make_cache(2)
+    cache.insert_pages(np.arange(8), ids(0, 1, 2, 3))
+    cache.insert_pages(np.arange(10, 18), ids(4, 5, 6, 7))
+    assert cache.evict_pages(1, trim=True).tolist() == [3]
+    assert cache.evict_pages(4, trim=True).tolist() == [0, 1, 2, 7]
+    assert match(cache, np.arange(10, 18)).get_matched_pages().tolist() == [4, 5, 6]
+    assert cache.size_info == (6, 0)
+    cache.check_integrity()
+
+
+def test_a_trimmed_prefix_cannot_be_locked_by_an_old_handle():
+    cache = make_cache()
+    handle = cache.insert_pages(ids(1, 2, 3), ids(0, 1, 2)).handle
+    cache.evict_pages(1, trim=True)
+    with pytest.raises(AssertionError, match="evicted"):
+        cache.lock_handle(handle)
+
+
+def test_a_probe_tells_what_a_match_would_find_and_changes_nothing():
+    cache = make_cache(2)
+    cache.insert_pages(ids(1, 1, 2, 2), ids(0, 1))
+    cache.insert_pages(ids(5, 5, 6, 6), ids(2, 3))
+    before = tree_of(cache.root_node)
+    probed = [cache.probe(tokens) for tokens in (ids(1, 1, 9, 9), ids(1, 1, 2, 2, 3, 3), ids(1, 1, 2), ids(1), ids())]
+    assert probed == [2, 4, 2, 0, 0]
+    assert tree_of(cache.root_node) == before
+    assert cache.evict_pages(1).tolist() == [0, 1]

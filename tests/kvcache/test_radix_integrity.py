@@ -33,7 +33,7 @@ def assert_names(cache, fault):
 
 
 def test_sizes_that_drifted(cache):
-    cache._evictable_size += 2
+    cache._tree.evictable_size += 2
     assert_names(cache, r"sizes drifted: the tree has SizeInfo\(evictable_size=8.*counters say .*evictable_size=10")
 
 
@@ -93,7 +93,7 @@ def test_an_unlocked_leaf_that_is_not_queued(cache):
 
 
 def test_an_empty_namespace_that_was_kept(cache):
-    cache._forest.plant(Namespace("a"))
+    cache._tree.forest.plant(Namespace("a"))
     assert_names(cache, "the empty namespace .*'a'.* was kept")
 
 

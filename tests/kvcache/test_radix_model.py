@@ -123,7 +123,7 @@ class Leaf:
 
 def nodes_of(cache):
     """Every live node of a radix cache, by identity, read off its children."""
-    found, stack = {}, [((), child, root) for root in cache._forest.roots() for child in root.children.values()]
+    found, stack = {}, [((), child, root) for root in cache._tree.forest.roots() for child in root.children.values()]
     while stack:
         above, node, root = stack.pop()
         tokens = above + tagged(node._key.tolist(), root.namespace)
@@ -178,6 +178,7 @@ class Both:
         self.spaces = set()
         self.has_expected = False
         self.locked = []
+        self.kept = []
         self.watched = []
         self.known_lens = {}
         self.num_pages_made = 0
@@ -193,6 +194,8 @@ class Both:
         assert handle.cached_len == len(hit)
         if lock:
             self.lock(handle, hit)
+        else:
+            self.kept = [*self.kept[-3:], (handle, hit, self.model.path(hit))]
 
     def probe(self, tokens, namespace=PUBLIC):
         found = self.cache.probe(np.array(tokens, np.int32), namespace)
@@ -208,6 +211,8 @@ class Both:
         assert handle.cached_len == len(whole)
         if lock:
             self.lock(handle, whole)
+        else:
+            self.kept = [*self.kept[-3:], (handle, whole, self.model.path(whole))]
 
     def lock(self, handle, prefix):
         self.cache.lock_handle(handle)
@@ -215,6 +220,15 @@ class Both:
         for entry in path:
             entry.locks += 1
         self.locked.append((handle, path))
+
+    def lock_kept(self, i):
+        """Lock what was found earlier, if all of it is still cached: whatever was split and merged since."""
+        handle, prefix, path = self.kept.pop(i % len(self.kept))
+        if all(
+            self.model.entries.get(part) is entry for part, entry in zip(self.model.prefixes(prefix), path, strict=True)
+        ):
+            assert handle.get_matched_pages().tolist() == [entry.page for entry in path]
+            self.lock(handle, prefix)
 
     def unlock(self, i):
         handle, path = self.locked.pop(i % len(self.locked))
@@ -275,7 +289,7 @@ class Both:
     def compare(self):
         expected = {prefix: (entry.page, entry.locks, entry.time) for prefix, entry in self.model.entries.items()}
         assert contents(self.cache) == expected
-        dead = [(page, node.ref_count) for node in self.cache._forest.dead for page in node.pages.tolist()]
+        dead = [(page, node.ref_count) for node in self.cache._tree.forest.dead for page in node.pages.tolist()]
         assert sorted(dead) == sorted((entry.page, entry.locks) for entry in self.model.dead)
         num_tokens = [self.model.num_pages(locked) * self.model.page_size for locked in (False, True)]
         assert list(self.cache.size_info) == num_tokens
@@ -316,6 +330,8 @@ def run_random_operations(seed, page_size, num_operations, eviction="lru", num_s
             both.probe(random_tokens(rng, recent, page_size), namespace)
         elif choice < 0.58:
             random_watching(rng, both, random_tokens(rng, recent, page_size), namespace)
+        elif choice < 0.64 and both.kept:
+            both.lock_kept(int(rng.integers(4)))
         elif choice < 0.85 and both.locked:
             both.unlock(int(rng.integers(len(both.locked))))
         elif len(both.model.entries) > 24:
@@ -383,6 +399,11 @@ class RadixMachine(RuleBasedStateMachine):
     @rule(prefix=TOKENS, namespace=st.none() | SPACES)
     def purge(self, prefix, namespace):
         self.both.purge(namespace, prefix)
+
+    @precondition(lambda self: self.both.kept)
+    @rule(i=st.integers(0, 3))
+    def lock_kept(self, i):
+        self.both.lock_kept(i)
 
     @precondition(lambda self: self.both.locked)
     @rule(i=st.integers(0, 9))

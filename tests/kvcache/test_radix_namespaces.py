@@ -41,11 +41,11 @@ def test_a_namespace_that_is_asked_for_or_emptied_leaves_nothing_behind():
         namespace = Namespace(f"salt {i}")
         assert hit_len(cache, namespace) == 0
         cache.insert_pages(PROMPT[:3], pages(0, 0), namespace)
-    assert len(cache._forest.roots()) == 1
+    assert len(cache._tree.forest.roots()) == 1
     cache.insert_pages(PROMPT, pages(0, 16), Namespace("salt"))
-    assert len(cache._forest.roots()) == 2
+    assert len(cache._tree.forest.roots()) == 2
     assert len(cache.evict_pages(16)) == 16
-    assert len(cache._forest.roots()) == 1
+    assert len(cache._tree.forest.roots()) == 1
     cache.check_integrity()
 
 

@@ -1,0 +1,223 @@
+"""The radix trees of all namespaces: walked, grown, locked and cut down, with their sizes and watches kept right.
+
+Plain Python on `bytes`: a whole node is compared by one memcmp, and NumPy looks only at the node in which a match ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from minisgl.kvcache.base import Int32Array, SizeInfo
+from minisgl.kvcache.eviction import EvictionQueue
+from minisgl.kvcache.purge import kill, nodes_to_purge
+from minisgl.kvcache.radix_check import check_nodes, check_pages_held_once
+from minisgl.kvcache.radix_forest import RadixForest, RadixRoot
+from minisgl.kvcache.radix_handle import RadixCacheHandle
+from minisgl.kvcache.radix_node import PAGE_BYTES, TOKEN_BYTES, RadixNode
+from minisgl.kvcache.slots import join_pages
+from minisgl.kvcache.watch import WatchList
+from minisgl.utils.math import align_down
+
+HEAD_BYTES = 16384  # of a prompt that are compared by a copy, which is quicker to cut into nodes than a view
+MAX_MERGED_BYTES = 16384  # of tokens, up to which a node absorbs its parent whatever their sizes
+MAX_MERGED_RATIO = 4  # of parent to child, up to which longer ones are merged: so a token is copied O(log length) times
+
+
+class RadixTree:
+    """clock: walks until now; so a trace replays to the same evictions everywhere.
+
+    evictable_size, protected_size: tokens of unlocked and of locked nodes. reclaimable: the pages of purged nodes
+    whose last reader has left, as bytes.
+    """
+
+    def __init__(self, page_size: int, make_queue: Callable[[], EvictionQueue]) -> None:
+        self.page_size = page_size
+        self.clock = 0
+        self.evictable_size = 0
+        self.protected_size = 0
+        self.reclaimable: list[bytes] = []
+        self.forest = RadixForest(make_queue)
+        self.watches = WatchList(page_size)
+        self._page_bytes = page_size * TOKEN_BYTES
+
+    def walk(self, root: RadixRoot, tokens: memoryview) -> tuple[RadixNode, int]:
+        """Visit the nodes that `tokens` (bytes of whole pages) lead to: the last one, and the bytes matched up to it.
+
+        A node that matches in part is split. Its front half has the other half as its only child, which does not match,
+        so the walk ends there. A node whose parent leads nowhere else any more absorbs it.
+        """
+        self.clock = clock = self.clock + 1
+        head, page_bytes = tokens[:HEAD_BYTES].tobytes(), self._page_bytes
+        node: RadixNode = root
+        start, head_len, num_bytes = 0, len(head), len(tokens)
+        while True:
+            stop = start + page_bytes
+            child = node.children.get(head[start:stop] if stop <= head_len else tokens[start:stop].tobytes())
+            if child is None:
+                return node, start
+            key = child.token_bytes
+            stop = start + len(key)
+            if (
+                head.startswith(key, start)
+                if stop <= head_len
+                else key.startswith(tokens[start:stop]) and stop <= num_bytes
+            ):
+                child.last_access = clock
+                if len(node.children) == 1 and node is not root:
+                    self._merge(root, node, child)
+                node, start = child, stop
+            else:
+                matched = align_down(child.count_matching(tokens[start:stop]), self.page_size)
+                front = self.split(child, matched, start // TOKEN_BYTES + matched)
+                front.last_access = clock
+                return front, start + matched * TOKEN_BYTES
+
+    def split(self, node: RadixNode, pos: int, cached_len: int) -> RadixNode:
+        """Split `node` after `pos` tokens; the front half, whose path is `cached_len` tokens long."""
+        front = node.split_at(pos)
+        self.watches.split(front, node, cached_len)
+        return front
+
+    def add_leaf(self, parent: RadixNode, tokens: memoryview, start: int, pages: Int32Array) -> RadixNode:
+        """A node for `tokens` (bytes) from `start` on, below `parent`, whose path ends there; not queued yet."""
+        page_bytes = np.ascontiguousarray(pages[start // self._page_bytes :], np.int32).tobytes()
+        leaf = RadixNode(tokens[start:].tobytes(), page_bytes, self.clock)
+        leaf.attach(parent)
+        self.evictable_size += leaf.length
+        self.watches.inserted(parent, start // TOKEN_BYTES, leaf.first_page)
+        return leaf
+
+    def evict(self, num_pages: int, trim: bool) -> Int32Array:
+        """See `BasePrefixCache.evict_pages`."""
+        freed: list[bytes] = []
+        missing = num_pages
+        while missing > 0:
+            freed.append(self._evict_leaf(self.forest.next_root(), missing if trim else None))
+            missing -= len(freed[-1]) // PAGE_BYTES
+        self.evictable_size -= (num_pages - missing) * self.page_size
+        return join_pages(freed)
+
+    def purge(self, root: RadixRoot, prefix: memoryview) -> list[bytes]:
+        """Take out what begins with `prefix` (bytes of tokens) below `root`; the pages of which nobody has locked."""
+        tops = nodes_to_purge(root, prefix, self.page_size)
+        if not tops:
+            return []
+        killed, parent = kill(tops)
+        freed = []
+        for node in killed:
+            root.queue.removed(node)
+            self.watches.shorten(node, parent)
+            if node.ref_count:
+                self.forest.dead[node] = None
+            else:
+                freed.append(node.page_bytes)
+                self.evictable_size -= node.length
+        root.queue.push(parent)
+        self.forest.prune(parent)
+        return freed
+
+    def lock(self, handle: RadixCacheHandle) -> None:
+        if handle.was_absorbed:
+            self._split_off_end(handle)
+        first = node = handle.node
+        num_bytes = num_moved = 0
+        while (parent := node.parent) is not None:
+            length = len(node.token_bytes)
+            num_bytes += length
+            if node.ref_count == 0:
+                num_moved += length
+            node.ref_count += 1
+            node = parent
+        assert num_bytes == handle.cached_len * TOKEN_BYTES, f"{first}, or a node below it, was evicted before its lock"
+        self._move_to_protected(num_moved // TOKEN_BYTES)
+
+    def unlock(self, node: RadixNode) -> None:
+        assert node.ref_count > 0, f"{node} is unlocked more often than it was locked"
+        first = node = self._unlock_dead(node) if node.dead else node
+        num_bytes = 0
+        while (parent := node.parent) is not None:
+            node.ref_count -= 1
+            if node.ref_count == 0:
+                num_bytes += len(node.token_bytes)
+            node = parent
+        assert isinstance(node, RadixRoot), f"{first}, or a node above it, was evicted while it was locked"
+        self._move_to_protected(-num_bytes // TOKEN_BYTES)
+        if first.ref_count == 0:
+            node.queue.push(first)
+
+    def check_integrity(self) -> None:
+        self.forest.check_integrity()
+        nodes, dead = list(self.forest.nodes()), list(self.forest.dead)
+        check_nodes(self.forest.roots(), nodes, dead, self.page_size, self.clock)
+        check_pages_held_once(self.cached_pages())
+        self.watches.check_integrity([*self.forest.roots(), *nodes])
+        unlocked = sum(node.length for node in nodes if node.ref_count == 0)
+        locked = sum(node.length for node in (*nodes, *dead) if node.ref_count)
+        counted, kept = SizeInfo(unlocked, locked), SizeInfo(self.evictable_size, self.protected_size)
+        assert counted == kept, f"sizes drifted: the tree has {counted}, the counters say {kept}"
+
+    def cached_pages(self) -> Int32Array:
+        held = [node.page_bytes for node in (*self.forest.nodes(), *self.forest.dead)]
+        return join_pages(held + self.reclaimable)
+
+    def _merge(self, root: RadixRoot, parent: RadixNode, child: RadixNode) -> None:
+        """Have `child` absorb `parent`, which it was just visited through and whose only child it is.
+
+        Only where nothing tells the two apart: then the leaf goes first, and its parent next, merged or not.
+        """
+        length, child_length = len(parent.token_bytes), len(child.token_bytes)
+        if (
+            parent.ref_count == child.ref_count
+            and parent.note == child.note
+            and parent.watchers is None
+            and (length + child_length <= MAX_MERGED_BYTES or length <= MAX_MERGED_RATIO * child_length)
+        ):
+            root.queue.absorbed(parent)
+            child.absorb_parent()
+
+    def _evict_leaf(self, root: RadixRoot, max_pages: int | None) -> bytes:
+        """Evict what goes next in this namespace, of it at most `max_pages` from its end; their numbers as bytes."""
+        queue = root.queue
+        leaf = queue.first()
+        assert leaf is not None, f"no leaf of {root.namespace} is unlocked"
+        num_pages = leaf.num_pages if max_pages is None else min(max_pages, leaf.num_pages)
+        if queue.takes_notes:
+            queue.evicting(leaf, num_pages * self.page_size)
+        if num_pages < leaf.num_pages:
+            freed = leaf.trim(num_pages)
+            self.watches.shorten(leaf, leaf)
+            return freed
+        queue.take(leaf)
+        parent = leaf.detach()
+        self.watches.shorten(leaf, parent)
+        queue.push(parent)
+        self.forest.prune(parent)
+        return leaf.page_bytes
+
+    def _split_off_end(self, handle: RadixCacheHandle) -> None:
+        """Give the handle a node of its own again."""
+        node, num_beyond = handle.find_end()
+        handle.node = self.split(node, node.length - num_beyond, handle.cached_len) if num_beyond else node
+
+    def _unlock_dead(self, node: RadixNode) -> RadixNode:
+        """Give up one lock on `node` and those above it as far as they are dead; the first that is not.
+
+        A dead node goes with its last reader.
+        """
+        while node.dead:
+            assert node.parent is not None, f"{node} was forgotten while it was locked"
+            parent = node.parent
+            node.ref_count -= 1
+            if node.ref_count == 0:
+                self.reclaimable.append(node.page_bytes)
+                self.protected_size -= node.length
+                del self.forest.dead[node]
+                node.parent = None
+            node = parent
+        return node
+
+    def _move_to_protected(self, num_tokens: int) -> None:
+        self.evictable_size -= num_tokens
+        self.protected_size += num_tokens
