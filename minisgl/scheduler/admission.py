@@ -17,8 +17,8 @@ from minisgl.scheduler.reserve import Reserve
 from minisgl.scheduler.waiting import Waiting
 
 # What one step may spend on a long queue, so that it takes as long as with a short one. What is left is done next.
-MAX_ADVANCED = 64  # waiting requests that find more cached than before
-MAX_REKEYED = 64  # that change places for it
+MAX_ADVANCED = 32  # waiting requests that find more cached than before
+MAX_REKEYED = 32  # that change places for it
 MAX_PASSED = 128  # that are found to wait for a leader
 MAX_REJOINED = 128  # that return to the line once their leader is done
 
@@ -103,6 +103,14 @@ class Admission:
                 yield waiting.request
             else:
                 return
+
+    def check_integrity(self) -> None:
+        """AssertionError if one that waits is in two places or nowhere, or if not exactly the next ones are expected."""
+        self._line.check_integrity()
+        self._followers.check_integrity(self._waiting.values())
+        assert len(self._line) + len(self._followers) == len(self), (
+            f"{len(self)} wait: {len(self._line)} in the line, {len(self._followers)} for their leaders"
+        )
 
     def _catch_up(self) -> None:
         """Take in what has changed in the cache and among the running requests, as much as one step may."""

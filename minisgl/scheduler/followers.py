@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from heapq import heappop, heappush
 
 from minisgl.scheduler.joining import Leaders
@@ -41,6 +42,14 @@ class Followers:
                 self.remove(waiting)
                 taken.append(waiting)
         return taken
+
+    def check_integrity(self, waiting: Iterable[Waiting]) -> None:
+        """AssertionError if one of `waiting`, all that wait, follows somebody and would never be found again."""
+        filed = [follower for behind in self._behind.values() for *_, follower in behind]
+        filed += [follower for _, follower in self._ready]
+        following = {follower for follower in waiting if follower.leader is not None}
+        assert following == {follower for follower in filed if follower.leader is not None}, "a follower is lost"
+        assert len(following) == self._num_waiting, f"{len(following)} follow, {self._num_waiting} are counted"
 
     def _release(self, leader: Request) -> None:
         behind = self._behind[leader]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from minisgl.kvcache.base import Namespace
 from minisgl.scheduler.ordering import Expect, Order, Policy
 from minisgl.scheduler.sorted_run import SortedRun
@@ -72,6 +74,17 @@ class Line:
     def rekey(self, waiting: Waiting) -> None:
         """What is cached of it has changed."""
         self._order(waiting).rekey(waiting)
+
+    def check_integrity(self) -> None:
+        """AssertionError if somebody has no slot, or if not exactly the next ones are expected."""
+        slots = list(self._slots)
+        assert sorted(self._holders) == slots, f"slots {slots} are held as {sorted(self._holders)}"
+        groups = [self._group(self._holders[slot]) for slot in slots]
+        sizes = {group: len(order) for group, order in self._orders.items()}
+        assert sizes == Counter(groups), f"orders have {sizes}, slots {Counter(groups)}"
+        near = Counter(groups[: self._lookahead])
+        for group, order in self._orders.items():
+            order.check_integrity(near[group])
 
     def _is_near(self, slot: int) -> bool:
         return len(self) <= self._lookahead or slot < self._slots[self._lookahead]

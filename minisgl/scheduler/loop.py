@@ -62,6 +62,6 @@ class Loop:
         """The next messages. All pages are recounted first, if nothing comes for a while."""
         messages = self._inbox.receive(timeout=IDLE_S)
         if not messages:
-            self.scheduler.cache_manager.check_integrity()
+            self.scheduler.check_integrity()
             messages = self._inbox.receive(timeout=None)
         return messages

@@ -91,7 +91,18 @@ class Order:
         if self._quota < len(self):
             self._mark(self[self._quota], False)
 
+    def check_integrity(self, quota: int) -> None:
+        """AssertionError if it is not in order, or if not exactly the first `quota` are marked."""
+        places = list(self._places)
+        assert places == sorted(places), f"out of order: {places}"
+        assert [waiting.place for *_, waiting in places] == places, "somebody is elsewhere than it thinks"
+        expected = [waiting.number for *_, waiting in places if waiting.expected]
+        assert sorted(expected) == sorted(waiting.number for *_, waiting in places[:quota]), (
+            f"{expected} are marked, and not the first {quota} of {places}"
+        )
+
     def _mark(self, waiting: Waiting, expected: bool) -> None:
+        waiting.expected = expected
         if waiting.watch is not None:
             self._expect(waiting.watch, expected)
 
@@ -178,18 +189,17 @@ class RankedOrder(Order):
         self._num_changes += 1
 
     def _rank(self) -> None:
-        head = [place[2] for place in self._places.take_head(self.RANKED)]
+        head: list[Waiting] = [place[2] for place in self._places.take_head(self.RANKED)]
         before = dict.fromkeys(head[: self._quota])
-        rank_depth_first([waiting for waiting in head if not waiting.returned])
-        head.sort(key=self._place)
-        for waiting in head:
-            waiting.place = self._place(waiting)
-        self._places.put_head([waiting.place for waiting in head])
+        new = sorted((waiting for waiting in head if not waiting.returned), key=lambda waiting: waiting.number)
+        rank_depth_first(new)
+        for waiting in new:
+            waiting.place = (waiting.rank, waiting.number, waiting)
+        places = sorted(waiting.place for waiting in head)
+        self._places.put_head(places)
         self._num_changes = 0
-        self._mark_changes(before, dict.fromkeys(head[: self._quota]))
-
-    def _place(self, waiting: Waiting) -> tuple[int, int, Waiting]:
-        return (BEFORE_ALL if waiting.returned else waiting.rank, waiting.number, waiting)
+        if self._quota < len(head):
+            self._mark_changes(before, dict.fromkeys(place[2] for place in places[: self._quota]))
 
     def _mark_changes(self, before: dict[Waiting, None], now: dict[Waiting, None]) -> None:
         for waiting in before:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from minisgl.kvcache.radix_node import RadixNode
 from minisgl.kvcache.watch import RadixWatch
@@ -11,40 +10,67 @@ from minisgl.scheduler.waiting import Waiting
 
 UNRANKED = 1 << 62
 
-Path = list[RadixNode]  # from the root down
-BranchKey = tuple[int, int]  # minus the requests that wait in a branch, and the number of the oldest of them
+Ends = dict[RadixNode | None, list[Waiting]]  # by the node in which the match ends; None: nothing is ever cached
+Children = dict[RadixNode, list[RadixNode]]  # of the nodes on the way to the ends
+Weight = tuple[int, int]  # minus the requests that wait for a branch, and the number of the oldest of them
 
 
-def rank_depth_first(requests: list[Waiting]) -> None:
-    """Set the ranks of `requests` to 0, 1, ...
+def rank_depth_first(requests: Iterable[Waiting]) -> None:
+    """Set the ranks of `requests` to 0, 1, ...; they come in order of age.
 
     The weight of a node is how many of them match it or something below it. Those whose match ends in a node come
     after those that match further, and by age among themselves; equally heavy branches by their oldest request.
     Without a tree (nothing is ever cached) they keep the order of arrival.
     """
-    paths = {waiting: _path(waiting) for waiting in requests}
-    branches = _branch_keys(paths.items())
-    ends: BranchKey = (1, 0)  # after every branch
-    keys = {waiting: [*(branches[node] for node in path), ends] for waiting, path in paths.items()}
-    for rank, waiting in enumerate(sorted(requests, key=lambda waiting: (keys[waiting], waiting.number))):
+    ends: Ends = {}
+    for waiting in requests:
+        node = waiting.watch.node if isinstance(waiting.watch, RadixWatch) else None
+        ends.setdefault(node, []).append(waiting)
+    roots, children = _branches(ends)
+    weights = _weigh(roots, children, ends)
+    for rank, waiting in enumerate(_walk(roots, children, ends, weights)):
         waiting.rank = rank
 
 
-def _path(waiting: Waiting) -> Path:
-    watch = waiting.watch
-    node = watch.node if isinstance(watch, RadixWatch) else None
-    path: Path = []
-    while node is not None and node.parent is not None:
-        path.append(node)
-        node = node.parent
-    return path[::-1]
+def _branches(ends: Ends) -> tuple[list[RadixNode], Children]:
+    """The roots above `ends`, and who is below whom; each node is looked at once."""
+    roots: list[RadixNode] = []
+    children: Children = {}
+    seen: set[RadixNode] = set()
+    for end in ends:
+        node = end
+        while node is not None and node not in seen:
+            seen.add(node)
+            if node.parent is None:
+                roots.append(node)
+            else:
+                children.setdefault(node.parent, []).append(node)
+            node = node.parent
+    return roots, children
 
 
-def _branch_keys(paths: Iterable[tuple[Waiting, Path]]) -> dict[RadixNode, BranchKey]:
-    weights: Counter[RadixNode] = Counter()
-    oldest: dict[RadixNode, int] = {}
-    for waiting, path in paths:
-        weights.update(path)
-        for node in path:
-            oldest[node] = min(waiting.number, oldest.get(node, waiting.number))
-    return {node: (-weight, oldest[node]) for node, weight in weights.items()}
+def _weigh(roots: list[RadixNode], children: Children, ends: Ends) -> dict[RadixNode, Weight]:
+    nodes = list(roots)
+    for node in nodes:  # grows: parents before children
+        nodes += children.get(node, ())
+    weights: dict[RadixNode, Weight] = {}
+    for node in reversed(nodes):
+        own = ends.get(node, ())
+        parts = [(-len(own), own[0].number)] if own else []
+        parts += [weights[child] for child in children.get(node, ())]
+        weights[node] = sum(part[0] for part in parts), min(part[1] for part in parts)
+    return weights
+
+
+def _walk(
+    roots: list[RadixNode], children: Children, ends: Ends, weights: dict[RadixNode, Weight]
+) -> Iterator[Waiting]:
+    stack: list[RadixNode | list[Waiting]] = [ends.get(None, []), *roots]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, list):
+            yield from top
+        else:
+            stack.append(ends.get(top, []))
+            branches = sorted(children.get(top, ()), key=weights.__getitem__, reverse=True)
+            stack += branches

@@ -82,6 +82,11 @@ class Scheduler:
     def has_work(self) -> bool:
         return bool(self._admission or self._admitted)
 
+    def check_integrity(self) -> None:
+        """Recount what the cache manager and the queue hold; AssertionError naming what is wrong."""
+        self.cache_manager.check_integrity()
+        self._admission.check_integrity()
+
     # ---- messages in, replies out
 
     def receive(self, messages: Iterable[RequestMsg]) -> None:
@@ -226,7 +231,7 @@ class Scheduler:
             elif request.num_inflight == 0:
                 self._release(request)
         if ENV.CHECK_INTEGRITY.value:
-            self.cache_manager.check_integrity()
+            self.check_integrity()
 
     def _take_result(self, request: Request, req: Req, row: int, result: BatchResult) -> None:
         if (error := result.errors.get(row)) is not None:
@@ -301,15 +306,15 @@ class Scheduler:
         if isinstance(question, FlushMsg):
             self.purge()
         elif question.recount:
-            self.cache_manager.check_integrity()
+            self.check_integrity()
         self._replies.append(StatsReply(question.uid, self.stats()))
 
     def purge(self, namespace: Namespace | None = None, prefix: Int32Array = NO_IDS) -> None:
         """Nothing cached until now that begins with `prefix` in `namespace` (None: in any) is matched again.
 
-        Running requests that begin so go on, and store nothing any more.
+        Running requests that begin so go on, and store nothing any more, nor do those that are over but in flight.
         """
-        stale = [request for request in self._running() if request.begins_with(namespace, prefix)]
+        stale = [request for request in self._admitted.values() if request.begins_with(namespace, prefix)]
         self.cache_manager.purge([request.allocation for request in stale if request.allocation], namespace, prefix)
 
     def _close(self, request: Request, state: RequestState, reply: TokenReply | None) -> None:

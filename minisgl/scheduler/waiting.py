@@ -20,13 +20,15 @@ class Waiting:
     place: where it is in its namespace's order, (the policy's key, number, self).
     watch: how much of it is cached; None for one that is computed in full whatever is cached.
     returned: it was running and gave its pages back, so it comes before all that have not run yet.
+    expected: whether it is among the next ones, whose prefixes go last from the cache.
     rank: what the dfs-weight policy has given it.
     leader: the running request that it waits for, which computes the tokens up to leader_len that both begin with.
     blocked_epoch: the cache manager's epoch in which it did not fit.
     """
 
     __slots__ = (
-        "blocked_epoch", "leader", "leader_len", "number", "place", "rank", "request", "returned", "slot", "watch",
+        "blocked_epoch", "expected", "leader", "leader_len", "number", "place", "rank", "request", "returned", "slot",
+        "watch",
     )  # fmt: skip
 
     def __init__(self, request: Request, watch: Watch | None, returned: bool) -> None:
@@ -36,6 +38,7 @@ class Waiting:
         self.returned = returned
         self.slot = self.number + (BEFORE_ALL if returned else 0)
         self.place: tuple[int, int, Waiting] = (0, 0, self)
+        self.expected = False
         self.rank = 0
         self.leader: Request | None = None
         self.leader_len = 0

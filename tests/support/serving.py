@@ -8,11 +8,26 @@ import numpy as np
 from support.kv_oracle import VOCAB, OracleEngine
 
 from minisgl.core import Limits, SamplingParams
+from minisgl.kvcache import Namespace
 from minisgl.message import AbortMsg, FinishMsg, FlushMsg, LocalQueue, Reply, RequestMsg, TokenReply, UserMsg
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.loop import Loop
+from minisgl.scheduler.request import Request
+from minisgl.scheduler.reserve import RESERVES, FullReserve
 from minisgl.scheduler.scheduler import Scheduler
 from minisgl.utils.math import div_ceil
+
+
+class StingyReserve(FullReserve):
+    """Promises nothing but what is needed now, so that pages run out all the time."""
+
+    adapts = True
+
+    def kv_len(self, request: Request) -> int:
+        return max(request.prefill_len, request.device_len + 1)
+
+
+RESERVES["stingy"] = StingyReserve
 
 
 class Serving:
@@ -76,11 +91,14 @@ class Serving:
     def flush(self) -> None:
         self.inbox.send([FlushMsg(-1)])
 
+    def purge(self, prefix: Sequence[int], salt: str = "") -> None:
+        self.scheduler.purge(Namespace(salt), np.array(prefix, np.int32))
+
     def step(self) -> None:
         self.inbox.send([AbortMsg(-1)])  # an unknown uid is ignored, and keeps an idle loop from waiting
         self.loop.step()
         self.num_steps += 1
-        self.manager.check_integrity()
+        self.scheduler.check_integrity()
         for reply in self.outbox.receive(timeout=0):
             if isinstance(reply, TokenReply):
                 self._take(reply)
@@ -111,6 +129,7 @@ class Serving:
         assert reply.uid not in self.finished, f"news of uid {reply.uid} after its end"
         self.tokens[reply.uid].extend(reply.token_ids)
         if reply.cached_len is not None:
+            assert reply.uid not in self.cached_len, f"uid {reply.uid} was told twice what was cached"
             self.cached_len[reply.uid] = reply.cached_len
         if reply.queue_s is not None:
             self.queue_s[reply.uid] = reply.queue_s

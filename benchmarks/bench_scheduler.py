@@ -1,0 +1,189 @@
+"""How long the scheduler takes for a step with many waiting, and how soon lpm serves a request that nobody shares.
+
+    python benchmarks/bench_scheduler.py [POLICY ...] [--waiting 10000] [--steps 2000] [--json FILE]
+
+A step is plan + commit; the engine between them answers at once. CPU time of one thread in microseconds. 64 requests
+run; whoever is admitted is replaced by a new arrival, so the queue keeps its length. shared: 300-token prompts behind
+one of 100 prefixes of 1,000 tokens, popular ones more often (Zipf). random: 100-700 tokens in common with nobody. The
+pool holds a twentieth of what waits, so that every step evicts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import count, product
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from stopwatch import Stopwatch, machine
+
+from minisgl.core import Batch, BatchResult, Limits, SamplingParams
+from minisgl.core.batch import Int32Array
+from minisgl.message import UserMsg
+from minisgl.scheduler.cache_manager import CacheManager
+from minisgl.scheduler.ordering import POLICIES
+from minisgl.scheduler.scheduler import Scheduler
+
+VOCABULARY = 150_000
+PAGE_SIZE, NUM_PAGES, NUM_ROWS, MAX_SEQ_LEN, BUDGET = 16, 20_000, 64, 4096, 2048
+MAX_OVERTAKES, LOOKAHEAD = 64, 256
+
+Prompts = Iterator[Int32Array]
+
+
+def random_prompts(rng: np.random.Generator) -> Prompts:
+    while True:
+        yield rng.integers(3, VOCABULARY, rng.integers(100, 700), np.int32)
+
+
+def shared_prompts(rng: np.random.Generator) -> Prompts:
+    prefixes = rng.integers(3, VOCABULARY, (100, 1000), np.int32)
+    weights = 1 / np.arange(1, 101)
+    while True:
+        which = rng.choice(100, p=weights / weights.sum())
+        yield np.concatenate([prefixes[which], rng.integers(3, VOCABULARY, 300, np.int32)])
+
+
+WORKLOADS: dict[str, Callable[[np.random.Generator], Prompts]] = {"shared": shared_prompts, "random": random_prompts}
+
+
+class Bench:
+    """A scheduler, and an engine whose every token is 3."""
+
+    def __init__(self, policy: str, lookahead: int, prompts: Prompts) -> None:
+        manager = CacheManager(NUM_PAGES, PAGE_SIZE, NUM_ROWS, MAX_SEQ_LEN, "radix")
+        limits = Limits(VOCABULARY, MAX_SEQ_LEN, NUM_PAGES * PAGE_SIZE)
+        self.scheduler = Scheduler(
+            manager, limits, BUDGET, policy=policy, max_overtakes=MAX_OVERTAKES, lookahead=lookahead
+        )
+        self.prompts = prompts
+        self.uids = count()
+        self.plans, self.commits, self.arrivals = Stopwatch(), Stopwatch(), Stopwatch()
+
+    def arrive(self, prompt: Int32Array | None = None, max_tokens: int = 32) -> int:
+        uid = next(self.uids)
+        ids = next(self.prompts) if prompt is None else prompt
+        params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+        self.arrivals(self.scheduler.receive, [UserMsg(uid, ids, params, seed=uid)])
+        return uid
+
+    def step(self) -> Batch | None:
+        batch = self.plans(self.scheduler.plan)
+        if batch is None:
+            self.commits.times.append(0.0)
+        else:
+            tokens = np.array([3 if req.samples else -1 for req in batch.reqs], np.int32)
+            self.commits(self.scheduler.commit, batch, BatchResult(tokens))
+        self.scheduler.take_replies()
+        return batch
+
+    @property
+    def steps(self) -> list[float]:
+        return [plan + commit for plan, commit in zip(self.plans.times, self.commits.times, strict=True)]
+
+
+@dataclass(frozen=True)
+class Row:
+    """Microseconds. arrival: median of taking a request in. evicted: tokens a step."""
+
+    workload: str
+    policy: str
+    lookahead: int
+    median: float
+    p99: float
+    max: float
+    plan: float
+    arrival: float
+    hit_rate: float
+
+
+def measure_steps(workload: str, policy: str, lookahead: int, num_waiting: int, num_steps: int) -> Row:
+    bench = Bench(policy, lookahead, WORKLOADS[workload](np.random.default_rng(0)))
+    for _ in range(num_waiting):
+        bench.arrive()
+    gc.collect()
+    gc.freeze()
+    for step in range(-200, num_steps):
+        if step == 0:
+            for watch in (bench.plans, bench.commits, bench.arrivals):
+                watch.times.clear()
+        bench.step()
+        while bench.scheduler.stats().num_waiting < num_waiting:
+            bench.arrive()
+    steps, stats = np.array(bench.steps), bench.scheduler.stats()
+    return Row(
+        workload,
+        policy,
+        lookahead,
+        *(float(np.percentile(steps, at)) for at in (50, 99, 100)),
+        median(bench.plans.times),
+        median(bench.arrivals.times),
+        stats.hit_tokens / stats.queried_tokens,
+    )
+
+
+def admissions_before_the_cold(policy: str, num_hot: int = 1000) -> int:
+    """How many of `num_hot` requests with a cached prefix, all of which came later, run before one without."""
+    rng = np.random.default_rng(0)
+    hot = rng.integers(3, VOCABULARY, 1000, np.int32)
+    bench = Bench(policy, LOOKAHEAD, random_prompts(rng))
+    bench.arrive(hot, max_tokens=1)
+    while bench.scheduler.has_work:
+        bench.step()
+    cold = bench.arrive(rng.integers(3, VOCABULARY, 1000, np.int32), max_tokens=2)
+    for _ in range(num_hot):
+        bench.arrive(np.concatenate([hot, rng.integers(3, VOCABULARY, 20, np.int32)]), max_tokens=2)
+    admitted: dict[int, None] = {}
+    while cold not in admitted:
+        batch = bench.step()
+        assert batch is not None
+        admitted |= dict.fromkeys(req.uid for req in batch.reqs if req.is_prefill)
+    return list(admitted).index(cold)
+
+
+def print_table(rows: list[Row]) -> None:
+    table = Table("prompts", "policy", "look-ahead", "median", "p99", "max", "plan", "arrival", "hits")
+    for row in rows:
+        figures = (f"{figure:,.0f}" for figure in (row.median, row.p99, row.max, row.plan, row.arrival))
+        table.add_row(row.workload, row.policy, str(row.lookahead), *figures, f"{row.hit_rate:.0%}")
+    Console(width=100).print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("policies", nargs="*", metavar="POLICY", help=f"of {', '.join(POLICIES.names)}; all if none")
+    parser.add_argument("--waiting", type=int, default=10_000, help="requests in the queue")
+    parser.add_argument("--steps", type=int, default=2000, help="steps that are measured")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    args = parser.parse_args()
+    policies = args.policies or list(POLICIES.names)
+    if unknown := set(policies) - set(POLICIES.names):
+        parser.error(f"unknown policies: {', '.join(sorted(unknown))}")
+
+    print(f"{machine()}\n{args.waiting:,} waiting, {NUM_ROWS} running, {args.steps:,} steps; microseconds")
+    rows = []
+    for case in product(WORKLOADS, policies, (0, LOOKAHEAD)):
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
+            rows.append(process.submit(measure_steps, *case, args.waiting, args.steps).result())
+    print_table(rows)
+    for policy in policies:
+        before = admissions_before_the_cold(policy)
+        print(
+            f"{policy}: {before} of 1,000 later requests ran before the one that nobody shares, at most {MAX_OVERTAKES}"
+        )
+    if args.json:
+        figures = {"machine": machine(), "waiting": args.waiting, "rows": [asdict(row) for row in rows]}
+        args.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
