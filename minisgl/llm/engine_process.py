@@ -1,8 +1,8 @@
 """An engine in a process of its own: `python -m minisgl.llm.engine_process FOLDER`, which `RemoteEngine` starts.
 
-FOLDER holds the two sockets; it is removed once both are connected. The first line of standard input is the
-configuration in JSON; the input then stays open for as long as the parent lives, and its end is the end of this
-process, whatever it is doing.
+FOLDER holds the two sockets; it is removed once both are connected, before torch is imported: whoever is killed from
+then on leaves nothing behind. The first line of standard input is the configuration in JSON; the input then stays open
+for as long as the parent lives, and its end is the end of this process, whatever it is doing.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ import threading
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from minisgl.llm.assembly import Parts, assemble
 from minisgl.llm.config import LLMConfig
 from minisgl.message import EngineFailed, EngineInfo, EngineReady, LoadProgress, RequestMsg
 from minisgl.message.sockets import NEWS, REQUESTS, SocketInbox, SocketOutbox, finish_sending
 from minisgl.message.wire import News, news_codec, request_codec
-from minisgl.scheduler.loop import Loop
 from minisgl.utils.logging import get_logger, install_handler
 from minisgl.utils.model_store import resolve_model
+
+if TYPE_CHECKING:
+    from minisgl.llm.assembly import Parts
 
 PARENT_DIED = 3  # exit code
 _PR_SET_PDEATHSIG = 1
@@ -52,6 +54,8 @@ class EngineProcess:
             logger.exception("the engine could not be loaded")
             return self._fail(error)
         self.outbox.send([EngineReady(info)])
+        from minisgl.scheduler.loop import Loop
+
         try:
             Loop(parts.scheduler, parts.engine.forward, self.inbox, self.outbox, parts.overlap).run()
         except Exception as error:
@@ -63,6 +67,8 @@ class EngineProcess:
         self._progress("model files")
         engine = self.config.engine
         path = resolve_model(engine.model, need_weights=engine.load_format != "dummy")
+        from minisgl.llm.assembly import assemble  # here, because torch takes a second, and what may fail comes first
+
         parts = assemble(self.config, path, self._progress)
         return parts, info_of(parts, self.config, path)
 
@@ -109,7 +115,7 @@ def main() -> int:
     outbox = SocketOutbox(folder / NEWS, news_codec(), bind=False)
     with contextlib.closing(inbox), contextlib.closing(outbox):
         outbox.wait_for_inbox()  # it connected after the other one
-        _remove(folder)  # connections need no names: whoever is killed from now on leaves nothing behind
+        _remove(folder)  # connections need no names
         _die_with_the_parent()
         code = EngineProcess(config, inbox, outbox).run()
     finish_sending()

@@ -46,3 +46,10 @@ def test_the_http_process_has_no_torch_when_it_tokenizes_and_writes_text_either(
     packages = imported_by(AS_SERVE_DOES + WITH_A_MODEL.format(path=str(BOS_MODEL)))
     assert "transformers" in packages  # its tokenizer class, which renders chat templates
     assert "torch" not in packages
+
+
+def test_the_engine_s_process_connects_before_it_imports_them():
+    """If both are killed until then, the folder of their sockets stays behind."""
+    packages = imported_by("import sys, minisgl.llm.engine_process")
+    assert {"minisgl", "zmq"} <= packages
+    assert packages.isdisjoint({"torch", "transformers"})
