@@ -18,7 +18,7 @@ class Places:
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, RadixNode]] = []  # place, number of the entry, node
-        self._entries: dict[RadixNode, int] = {}
+        self._entries: dict[RadixNode, tuple[int, int]] = {}
         self._numbers = count()
 
     def __len__(self) -> int:
@@ -29,19 +29,21 @@ class Places:
 
     def enter(self, node: RadixNode, place: int) -> None:
         """Give `node` this place, instead of any that it has."""
-        self._entries[node] = number = next(self._numbers)
+        number = next(self._numbers)
+        self._entries[node] = place, number
         heappush(self._heap, (place, number, node))
         if len(self._heap) > _FEW + 2 * len(self._entries):
-            self._heap = [entry for entry in self._heap if self._entries.get(entry[2]) == entry[1]]
+            self._heap = [entry for entry in self._heap if self._entries.get(entry[2]) == entry[:2]]
             heapify(self._heap)
 
-    def leave(self, node: RadixNode) -> None:
-        self._entries.pop(node, None)
+    def leave(self, node: RadixNode) -> int:
+        """Take the place of `node`, which must have one, from it."""
+        return self._entries.pop(node)[0]
 
     def first(self) -> tuple[int, RadixNode] | None:
         while self._heap:
             place, number, node = self._heap[0]
-            if self._entries.get(node) == number:
+            if self._entries.get(node) == (place, number):
                 return place, node
             heappop(self._heap)
         return None

@@ -44,15 +44,14 @@ class SparingHeap:
         return min(self._key(node), spared)
 
     def take(self, leaf: RadixNode) -> None:
+        place = self._key(leaf)
         if leaf.queued == self._aside_number:
             self._aside.take_first()
-            self._places.leave(leaf)
-            return
-        self._heap.take_first()
-        if self._places:
-            spared, key = self._first_spared(), self._key(leaf)
-            if spared is not None and spared < key:
-                self._places.move_first(key)
+            place = max(place, self._places.leave(leaf))
+        else:
+            self._heap.take_first()
+        if self._places and (spared := self._first_spared()) is not None and spared < place:
+            self._places.move_first(place)
 
     def unexpected(self, node: RadixNode) -> None:
         """`node` is not expected any more: bring it back if it was set aside."""

@@ -1,0 +1,116 @@
+"""Leaves that waiting requests are about to hit go last, whatever the policy."""
+
+import numpy as np
+import pytest
+import torch
+from support.grove import Grove
+
+from minisgl.kvcache import Namespace, RadixPrefixCache
+from minisgl.kvcache.eviction import EVICTION_POLICIES
+
+every_policy = pytest.mark.parametrize("policy", EVICTION_POLICIES.names)
+
+
+def plant(policy, num_leaves=4):
+    """A grove with leaves of one token each, and its leaves in plain order."""
+    grove = Grove(policy)
+    leaves = [grove.insert([token]) for token in range(num_leaves)]
+    return grove, leaves[::-1] if policy == "mru" else leaves
+
+
+def evict_all(grove):
+    order = []
+    while (leaf := grove.queue.first()) is not None:
+        order.append(leaf)
+        grove.evict()
+        grove.check()
+    return order
+
+
+@every_policy
+def test_an_expected_leaf_goes_after_all_others(policy):
+    grove, (a, b, c, d) = plant(policy)
+    grove.expect(a)
+    grove.expect(c)
+    assert evict_all(grove) == [b, d, a, c]
+
+
+@every_policy
+def test_when_only_expected_leaves_are_left_they_go_in_plain_order(policy):
+    grove, leaves = plant(policy)
+    for leaf in reversed(leaves):
+        grove.expect(leaf)
+    assert evict_all(grove) == leaves
+
+
+@every_policy
+def test_a_leaf_that_is_not_expected_any_more_comes_back_to_its_place(policy):
+    grove, (a, b, c, d) = plant(policy)
+    grove.expect(b)
+    grove.expect(b)
+    assert grove.queue.first() is a
+    grove.evict()
+    assert grove.queue.first() is c
+    grove.unexpect(b)
+    assert grove.queue.first() is c
+    grove.unexpect(b)
+    assert evict_all(grove) == [b, c, d]
+
+
+@every_policy
+def test_a_spared_leaf_that_gets_locked_does_not_go(policy):
+    grove, (a, b, *_) = plant(policy, num_leaves=2)
+    grove.expect(a)
+    assert grove.queue.first() is b
+    grove.lock(a)
+    grove.evict()
+    assert grove.queue.first() is None
+    grove.unlock(a)
+    assert evict_all(grove) == [a]
+
+
+def test_arc_takes_an_unexpected_leaf_of_the_other_list_before_an_expected_one():
+    grove, (a, b, *_) = plant("arc", num_leaves=2)
+    grove.match([1])
+    grove.expect(a)
+    assert evict_all(grove) == [b, a]
+
+
+@every_policy
+def test_that_a_leaf_is_expected_does_not_change_how_urgently_its_namespace_must_give_one(policy):
+    grove, (a, *_) = plant(policy)
+    urgency = grove.queue.order_key()
+    grove.expect(a)
+    grove.queue.first()
+    assert grove.queue.order_key() == urgency
+
+
+@every_policy
+def test_a_leaf_that_goes_in_the_stead_of_a_spared_one_pays_for_it(policy):
+    plain, _ = plant(policy)
+    sparing, (a, b, *_) = plant(policy)
+    sparing.expect(a)
+    sparing.expect(b)
+    for _ in range(4):
+        assert sparing.queue.order_key() == plain.queue.order_key()
+        plain.evict()
+        sparing.evict()
+    assert sparing.queue.order_key() is None
+
+
+TENANTS = [Namespace("a"), Namespace("b")]
+
+
+def evictions_by_tenant(num_expected):
+    """Whose leaves go when both have inserted by turns and the first waits for its own oldest ones."""
+    cache = RadixPrefixCache(torch.device("cpu"), 1)
+    for i in range(20):
+        cache.insert_pages(np.array([i, i]), np.array([2 * i, 2 * i + 1]), TENANTS[i % 2])
+    for i in range(num_expected):
+        cache.expect(cache.watch(np.array([2 * i, 2 * i, 7]), TENANTS[0]), True)
+    return [int(cache.evict_pages(2)[0]) // 2 % 2 for _ in range(20)]
+
+
+@pytest.mark.parametrize("num_expected", [1, 4, 10])
+def test_what_one_tenant_waits_for_does_not_change_what_another_keeps(num_expected):
+    assert evictions_by_tenant(num_expected) == evictions_by_tenant(0)
