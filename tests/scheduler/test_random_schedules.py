@@ -1,4 +1,4 @@
-"""Random arrivals, shared prefixes, salts, aborts, stops, flushes, tiny pools; pages are recounted after each step."""
+"""Random arrivals, shared prefixes, salts, aborts, stops, flushes, retractions; pages are recounted after each step."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from support.kv_oracle import reference
 from support.serving import Serving
 
+from minisgl.utils.math import div_ceil
+
 END_TOKENS = frozenset(range(3, 12))
 
 
@@ -22,6 +24,7 @@ class Play:
     serving: Serving
     aborted: set[int] = field(default_factory=set)
     salts: tuple[str, ...] = ("",)
+    longest: int = 9  # tokens that are asked for
     cut: dict[int, int] = field(default_factory=dict)  # uid -> tokens after which a stop string was "found"
 
     def run(self, num_steps: int) -> None:
@@ -34,6 +37,8 @@ class Play:
                 self.stop()
             if self.rng.random() < 0.03:
                 self.serving.flush()
+            if self.rng.random() < 0.03 and self.serving.prompts:
+                self.purge()
             if self.rng.random() < 0.03:
                 self.serving.engine.fail_steps.add(self.serving.scheduler._step)
             self.serving.step()
@@ -48,13 +53,17 @@ class Play:
         if rng.random() < 0.1:
             self.serving.submit(ids, max_tokens=rng.randint(0, 3), prompt_logprobs=0)
         else:
-            self.serving.submit(ids, max_tokens=rng.randint(1, 9), salt=rng.choice(self.salts))
+            self.serving.submit(ids, max_tokens=rng.randint(1, self.longest), salt=rng.choice(self.salts))
 
     def abort(self) -> None:
         uid = self.rng.choice(list(self.serving.prompts))
         if uid not in self.cut:
             self.aborted.add(uid)
             self.serving.abort(uid)
+
+    def purge(self) -> None:
+        ids = self.rng.choice(list(self.serving.prompts.values()))
+        self.serving.purge(ids[: self.rng.randint(1, len(ids))], self.rng.choice(self.salts))
 
     def stop(self) -> None:
         running = [uid for uid, out in self.serving.tokens.items() if out and uid not in self.serving.finished]
@@ -86,7 +95,7 @@ class Play:
     def longest_prefix_of_its_salt(self, uid: int) -> int:
         serving, prompt = self.serving, self.serving.prompts[uid]
         texts = [
-            serving.prompts[other] + reference(serving.prompts[other], 9)
+            serving.prompts[other] + reference(serving.prompts[other], self.longest)
             for other in serving.prompts
             if other != uid and serving.salts[other] == serving.salts[uid]
         ]
@@ -109,9 +118,33 @@ def play(seed: int, num_steps: int) -> Serving:
         cache_type=rng.choice(["radix", "radix", "radix", "naive"]),
         overlap=rng.random() < 0.5,
         end_token_ids=END_TOKENS if rng.random() < 0.5 else frozenset(),
+        reserve=rng.choice(["full", "estimate", "estimate", "stingy"]),
     )
-    Play(rng, serving, salts=rng.choice([("",), ("", "a", "b")])).run(num_steps)
+    Play(rng, serving, salts=rng.choice([("",), ("", "a", "b")]), longest=rng.choice([9, 9, 60])).run(num_steps)
     return serving
+
+
+def play_dry(seed: int, page_size: int, overlap: bool) -> Serving:
+    """A run in which pages run out all the time, as nothing is reserved for what is generated."""
+    rng = random.Random(seed)
+    serving = Serving(
+        num_pages=div_ceil(50, page_size) + 1,
+        page_size=page_size,
+        max_extend_tokens=rng.choice([3, 16, 1000]),
+        cache_type=rng.choice(["radix", "radix", "naive"]),
+        overlap=overlap,
+        end_token_ids=END_TOKENS,
+        reserve="stingy",
+    )
+    Play(rng, serving, salts=("", "a"), longest=50).run(60)
+    return serving
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlap"])
+@pytest.mark.parametrize("page_size", [1, 4, 16])
+def test_random_schedules_in_which_pages_run_out(page_size: int, overlap: bool) -> None:
+    num_retracted = sum(play_dry(seed, page_size, overlap).scheduler.stats().num_retracted for seed in range(2))
+    assert num_retracted >= 10
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

@@ -74,12 +74,15 @@ class Serving:
         self.queue_s: dict[int, float] = {}
         self.num_steps = 0
 
-    def submit(self, prompt: Sequence[int], max_tokens: int = 4, salt: str = "", **params: object) -> int:
+    def submit(
+        self, prompt: Sequence[int], max_tokens: int = 4, salt: str = "", priority: int = 0, **params: object
+    ) -> int:
         uid = len(self.tokens)
         self.tokens[uid] = []
         sampling = SamplingParams(max_tokens=max_tokens, **params)  # type: ignore[arg-type]
         self.prompts[uid], self.params[uid], self.salts[uid] = list(prompt), sampling, salt
-        self.inbox.send([UserMsg(uid, np.array(prompt, np.int32), sampling, seed=uid, cache_salt=salt)])
+        ids = np.array(prompt, np.int32)
+        self.inbox.send([UserMsg(uid, ids, sampling, seed=uid, cache_salt=salt, priority=priority)])
         return uid
 
     def abort(self, uid: int) -> None:
