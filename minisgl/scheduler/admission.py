@@ -105,7 +105,7 @@ class Admission:
                 return
 
     def check_integrity(self) -> None:
-        """AssertionError if one that waits is in two places or nowhere, or if not exactly the next ones are expected."""
+        """AssertionError if one that waits is in two places or nowhere, or not exactly the next are expected."""
         self._line.check_integrity()
         self._followers.check_integrity(self._waiting.values())
         assert len(self._line) + len(self._followers) == len(self), (

@@ -62,7 +62,9 @@ class Order:
     def add(self, waiting: Waiting) -> None:
         waiting.place = (BEFORE_ALL if waiting.returned else self._policy.key(waiting), waiting.number, waiting)
         self._places.add(waiting.place)
-        if len(self) > self._quota and waiting.place < self._places[self._quota]:
+        if len(self) <= self._quota:  # it was removed only to change its place
+            self._mark(waiting, True)
+        elif waiting.place < self._places[self._quota]:
             self._mark(waiting, True)
             self._mark(self[self._quota], False)
 
