@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -53,7 +54,8 @@ class BaseCacheHandle(ABC):
         """[cached_len] int32 slots, in order of position; a copy."""
 
 
-class MatchResult(NamedTuple):
+@dataclass(slots=True)
+class MatchResult:
     """cuda_handle: the longest prefix on the device (the predecessor's name)."""
 
     cuda_handle: BaseCacheHandle

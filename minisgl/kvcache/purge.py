@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from minisgl.kvcache.radix_forest import below
-from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
+from minisgl.kvcache.radix_node import NO_CHILDREN, TOKEN_BYTES, RadixNode
 from minisgl.kvcache.radix_walk import path_len, seek
+from minisgl.kvcache.slots import Tokens
 
 
-def nodes_to_purge(root: RadixNode, prefix: memoryview, page_size: int) -> list[RadixNode]:
+def nodes_to_purge(root: RadixNode, prefix: Tokens, page_size: int) -> list[RadixNode]:
     """The highest nodes, siblings, without which nothing is cached that begins with `prefix` (bytes of tokens).
 
     What is cached begins with it from the page on that holds its last token. If such a page lies inside a node, the
@@ -17,7 +18,7 @@ def nodes_to_purge(root: RadixNode, prefix: memoryview, page_size: int) -> list[
         return list(root.children.values())
     page_bytes = page_size * TOKEN_BYTES
     cut = (len(prefix) - 1) // page_bytes * page_bytes
-    last = prefix[cut:].tobytes()
+    last = bytes(prefix[cut:])
     node, cached_len = seek(root, prefix[:cut], 0, page_size)
     if cached_len * TOKEN_BYTES < cut:
         return []
@@ -45,7 +46,7 @@ def kill(tops: list[RadixNode]) -> tuple[list[RadixNode], RadixNode]:
         parent = above
     for node in killed:
         node.dead = True
-        node.children.clear()
+        node.children = NO_CHILDREN
     for node in killed:
         if node.ref_count == 0:
             node.parent = None

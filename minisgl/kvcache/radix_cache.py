@@ -31,7 +31,7 @@ from minisgl.kvcache.radix_handle import RadixCacheHandle
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
 from minisgl.kvcache.radix_tree import RadixTree
 from minisgl.kvcache.radix_walk import seek
-from minisgl.kvcache.slots import join_pages, pages_to_slots, slots_to_pages, to_int32
+from minisgl.kvcache.slots import Tokens, join_pages, pages_to_slots, slots_to_pages, to_bytes, to_int32, to_view
 from minisgl.kvcache.watch import RadixWatch
 from minisgl.utils.math import div_ceil
 
@@ -46,6 +46,7 @@ class RadixPrefixCache(BasePrefixCache):
 
     def __init__(self, device: torch.device, page_size: int | None = None, eviction: str = DEFAULT_EVICTION) -> None:
         super().__init__(device, page_size)
+        self._page_bytes = self.page_size * TOKEN_BYTES
         self._tree = RadixTree(self.page_size, EVICTION_POLICIES[eviction])
 
     @property
@@ -64,10 +65,11 @@ class RadixPrefixCache(BasePrefixCache):
         Refreshes the nodes on the way and splits the one in which the match ends, so that a lock pins exactly what
         was hit; sizes do not change. The slots stay valid only while the handle is locked.
         """
-        root = self._tree.forest.find(namespace)
+        tree = self._tree
+        root = tree.forest.find(namespace)
         if root is None:
-            root, input_ids = self._tree.forest.public, NO_IDS
-        node, num_bytes = self._tree.walk(root, self._whole_pages(input_ids))
+            root, input_ids = tree.forest.public, NO_IDS
+        node, num_bytes = tree.walk(root, self._whole_pages(input_ids))
         if root.queue.takes_notes:
             root.queue.matched(node)
         return MatchResult(RadixCacheHandle(num_bytes // TOKEN_BYTES, node))
@@ -90,21 +92,19 @@ class RadixPrefixCache(BasePrefixCache):
         input_ids: [T] int32; a partial page at the end is ignored. pages: [T // page_size] int32. Both are copied.
         What is new becomes one evictable leaf; the way to it is refreshed and split as by a match.
         """
-        tokens = self._whole_pages(input_ids)
-        assert len(tokens) == len(pages) * self.page_size * TOKEN_BYTES, (
-            f"{len(input_ids)} tokens do not fill {len(pages)} pages"
-        )
-        forest = self._tree.forest
-        root = forest.plant(namespace) if tokens else forest.public
-        node, num_bytes = self._tree.walk(root, tokens)
-        is_new = num_bytes < len(tokens)
+        tree, tokens = self._tree, self._whole_pages(input_ids)
+        num_bytes = len(tokens)
+        assert num_bytes == len(pages) * self._page_bytes, f"{len(input_ids)} tokens do not fill {len(pages)} pages"
+        root = tree.forest.plant(namespace) if num_bytes else tree.forest.public
+        node, num_matched = tree.walk(root, tokens)
+        queue, is_new = root.queue, num_matched < num_bytes
         if is_new:
-            node = self._tree.add_leaf(node, tokens, num_bytes, pages)
-        if root.queue.takes_notes:
-            root.queue.inserted(node, is_new, priority)
+            node = tree.add_leaf(node, tokens, num_matched, pages)
+        if queue.takes_notes:
+            queue.inserted(node, is_new, priority)
         if is_new:
-            root.queue.push(node)
-        return InsertResult(num_bytes // TOKEN_BYTES, RadixCacheHandle(len(tokens) // TOKEN_BYTES, node))
+            queue.push(node)
+        return InsertResult(num_matched // TOKEN_BYTES, RadixCacheHandle(num_bytes // TOKEN_BYTES, node))
 
     def lock_handle(self, handle: BaseCacheHandle, unlock: bool = False) -> None:
         """Keep the handle's path, from its node to the root, from eviction; or take one such lock back. Locks count."""
@@ -132,7 +132,7 @@ class RadixPrefixCache(BasePrefixCache):
         """Looks at every node that goes, and at no other, once."""
         forest = self._tree.forest
         roots = forest.roots() if namespace is None else filter(None, [forest.find(namespace)])
-        start = memoryview(to_int32(prefix).tobytes())
+        start = to_bytes(prefix)
         return join_pages(pages for root in roots for pages in self._tree.purge(root, start))
 
     def reclaim(self) -> Int32Array:
@@ -141,7 +141,9 @@ class RadixPrefixCache(BasePrefixCache):
         return pages
 
     def watch(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> Watch:
-        return self._tree.watches.add(self._tree.forest.plant(namespace), self._whole_pages(input_ids))
+        view = to_view(input_ids)
+        whole_pages = view[: len(view) - len(view) % self._page_bytes]
+        return self._tree.watches.add(self._tree.forest.plant(namespace), whole_pages)
 
     def unwatch(self, watch: Watch) -> None:
         assert isinstance(watch, RadixWatch), f"not a watch of this cache: {watch}"
@@ -174,8 +176,7 @@ class RadixPrefixCache(BasePrefixCache):
     def check_integrity(self) -> None:
         self._tree.check_integrity()
 
-    def _whole_pages(self, input_ids: Ids) -> memoryview:
-        """The bytes of the whole pages of `input_ids`, not copied."""
-        ids = to_int32(input_ids)
-        num_bytes = len(ids) // self.page_size * self.page_size * TOKEN_BYTES
-        return ids.data.cast("B")[:num_bytes] if num_bytes else memoryview(b"")
+    def _whole_pages(self, input_ids: Ids) -> Tokens:
+        tokens = to_bytes(input_ids)
+        partial = len(tokens) % self._page_bytes
+        return tokens[:-partial] if partial else tokens

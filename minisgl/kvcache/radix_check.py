@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minisgl.kvcache.base import Int32Array
-from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
+from minisgl.kvcache.radix_node import NO_CHILDREN, TOKEN_BYTES, RadixNode
 
 
 def check_nodes(
@@ -19,6 +19,7 @@ def check_nodes(
         assert not node.children, f"{node}: purged, but it still has children"
         assert node.parent is not None, f"{node}: locked, but it leads nowhere"
         assert node.parent.ref_count >= (node.ref_count if node.parent.parent else 1), f"{node}: locked more than above"
+    assert not NO_CHILDREN, f"a leaf's children were written to what all leaves share: {NO_CHILDREN}"
     for root in roots:
         _check_children(root, page_size)
     for node in nodes:

@@ -35,11 +35,11 @@ class RadixForest:
         self._roots: dict[Namespace, RadixRoot] = {PUBLIC: self.public}
 
     def find(self, namespace: Namespace) -> RadixRoot | None:
-        return self._roots.get(namespace)
+        return self.public if namespace is PUBLIC else self._roots.get(namespace)
 
     def plant(self, namespace: Namespace) -> RadixRoot:
         """The root of `namespace`, which is about to get a node or a watch."""
-        root = self._roots.get(namespace)
+        root = self.find(namespace)
         if root is None:
             root = self._roots[namespace] = RadixRoot(namespace, self._make_queue())
         return root
@@ -53,6 +53,8 @@ class RadixForest:
 
     def next_root(self) -> RadixRoot:
         """Whose leaf goes next. There must be an unlocked one."""
+        if len(self._roots) == 1:
+            return self.public
         keys = ((root.queue.order_key(), root) for root in self._roots.values())
         return min(((key, root) for key, root in keys if key is not None), key=itemgetter(0))[1]
 

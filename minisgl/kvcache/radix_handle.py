@@ -37,8 +37,8 @@ class RadixCacheHandle(BaseCacheHandle):
         return node, end - self.cached_len
 
     def get_matched_pages(self) -> Int32Array:
-        node, num_beyond = self.find_end() if self.was_absorbed else (self.node, 0)
-        runs, num_bytes, page_size = [], 0, node.page_size
+        node, num_beyond = self.find_end() if self.node.dead and self.was_absorbed else (self.node, 0)
+        runs, num_bytes = [], 0
         while node.parent is not None:
             runs.append(node.page_bytes)
             num_bytes += len(node.token_bytes)
@@ -46,7 +46,7 @@ class RadixCacheHandle(BaseCacheHandle):
         assert num_bytes == (self.cached_len + num_beyond) * TOKEN_BYTES, f"{self.node} or a node above it was evicted"
         runs.reverse()
         pages = join_pages(runs)
-        return pages[: len(pages) - num_beyond // page_size] if num_beyond else pages
+        return pages[: len(pages) * self.cached_len // (self.cached_len + num_beyond)] if num_beyond else pages
 
     def get_matched_indices(self) -> torch.Tensor:
         pages = self.get_matched_pages()

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from minisgl.kvcache.base import Int32Array
-from minisgl.kvcache.slots import common_prefix_len, pages_to_slots
+from minisgl.kvcache.slots import Tokens, common_prefix_len, pages_to_slots
 
 if TYPE_CHECKING:
     from minisgl.kvcache.watch import Watchers
@@ -38,7 +38,7 @@ class RadixNode:
     )  # fmt: skip
 
     def __init__(self, token_bytes: bytes, page_bytes: bytes, last_access: int, ref_count: int = 0) -> None:
-        self.children: dict[bytes, RadixNode] = {}
+        self.children = NO_CHILDREN
         self.parent: RadixNode | None = None
         self.token_bytes = token_bytes
         self.page_bytes = page_bytes
@@ -92,10 +92,13 @@ class RadixNode:
     def __repr__(self) -> str:
         return f"node(pages={self.pages.tolist()}, ref_count={self.ref_count}, last_access={self.last_access})"
 
-    def attach(self, parent: RadixNode) -> None:
+    def hang(self, parent: RadixNode, first_page: bytes) -> None:
         """Hang this node below `parent`, in place of what is there under the same first page."""
         self.parent = parent
-        parent.children[self.first_page] = self
+        if parent.children is NO_CHILDREN:
+            parent.children = {first_page: self}
+        else:
+            parent.children[first_page] = self
 
     def detach(self) -> RadixNode:
         """Take this node off its parent, which is returned."""
@@ -105,8 +108,8 @@ class RadixNode:
         self.parent = None
         return parent
 
-    def count_matching(self, tokens: memoryview) -> int:
-        """How many tokens at the start of `tokens` (bytes of at least one, of at most `length`) are this node's too."""
+    def count_matching(self, tokens: Tokens) -> int:
+        """How many tokens at the start of `tokens` (at least one, at most `length`) are this node's too."""
         theirs = np.frombuffer(tokens, np.int32)
         return common_prefix_len(np.frombuffer(self.token_bytes, np.int32, len(theirs)), theirs)
 
@@ -122,9 +125,9 @@ class RadixNode:
         cut, page_cut = pos * TOKEN_BYTES, pos // self.page_size * PAGE_BYTES
         front = RadixNode(self.token_bytes[:cut], self.page_bytes[:page_cut], self.last_access, self.ref_count)
         front.note = self.note
-        front.attach(self.parent)
+        front.hang(self.parent, self.first_page)
         self.token_bytes, self.page_bytes = self.token_bytes[cut:], self.page_bytes[page_cut:]
-        self.attach(front)
+        self.hang(front, self.first_page)
         return front
 
     def absorb_parent(self) -> None:
@@ -139,7 +142,7 @@ class RadixNode:
         assert parent.parent is not None, "the root cannot be absorbed"
         self.token_bytes = parent.token_bytes + self.token_bytes
         self.page_bytes = parent.page_bytes + self.page_bytes
-        self.attach(parent.parent)
+        self.hang(parent.parent, self.first_page)
         parent.parent, parent.dead = None, True
         parent.token_bytes = parent.page_bytes = b""
 
@@ -151,3 +154,7 @@ class RadixNode:
         self.page_bytes = self.page_bytes[: keep * PAGE_BYTES]
         self.token_bytes = self.token_bytes[: keep * page_size * TOKEN_BYTES]
         return gone
+
+
+# Of every leaf: most nodes are leaves, and a dict of its own would be a seventh of one. Never written to.
+NO_CHILDREN: dict[bytes, RadixNode] = {}

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from minisgl.kvcache.base import Int32Array, SizeInfo
 from minisgl.kvcache.eviction import EvictionQueue
 from minisgl.kvcache.purge import kill, nodes_to_purge
@@ -16,11 +14,11 @@ from minisgl.kvcache.radix_check import check_nodes, check_pages_held_once
 from minisgl.kvcache.radix_forest import RadixForest, RadixRoot
 from minisgl.kvcache.radix_handle import RadixCacheHandle
 from minisgl.kvcache.radix_node import PAGE_BYTES, TOKEN_BYTES, RadixNode
-from minisgl.kvcache.slots import join_pages
+from minisgl.kvcache.slots import Tokens, join_pages, to_bytes
 from minisgl.kvcache.watch import WatchList
 from minisgl.utils.math import align_down
 
-HEAD_BYTES = 16384  # of a prompt that are compared by a copy, which is quicker to cut into nodes than a view
+HEAD_BYTES = 16384  # of a long prompt that are compared by a copy, which is quicker to cut into nodes than a view
 MAX_MERGED_BYTES = 16384  # of tokens, up to which a node absorbs its parent whatever their sizes
 MAX_MERGED_RATIO = 4  # of parent to child, up to which longer ones are merged: so a token is copied O(log length) times
 
@@ -42,51 +40,57 @@ class RadixTree:
         self.watches = WatchList(page_size)
         self._page_bytes = page_size * TOKEN_BYTES
 
-    def walk(self, root: RadixRoot, tokens: memoryview) -> tuple[RadixNode, int]:
-        """Visit the nodes that `tokens` (bytes of whole pages) lead to: the last one, and the bytes matched up to it.
+    def walk(self, root: RadixRoot, tokens: Tokens) -> tuple[RadixNode, int]:
+        """Visit the nodes that `tokens` (of whole pages) lead to: the last one, and the bytes matched up to it.
 
         A node that matches in part is split. Its front half has the other half as its only child, which does not match,
         so the walk ends there. A node whose parent leads nowhere else any more absorbs it.
         """
         self.clock = clock = self.clock + 1
-        head, page_bytes = tokens[:HEAD_BYTES].tobytes(), self._page_bytes
+        page_bytes, num_bytes = self._page_bytes, len(tokens)
+        head = tokens if type(tokens) is bytes else bytes(tokens[:HEAD_BYTES])
+        num_head_bytes = len(head)
         node: RadixNode = root
-        start, head_len, num_bytes = 0, len(head), len(tokens)
+        start = 0
         while True:
             stop = start + page_bytes
-            child = node.children.get(head[start:stop] if stop <= head_len else tokens[start:stop].tobytes())
+            child = node.children.get(head[start:stop] if stop <= num_head_bytes else bytes(tokens[start:stop]))
             if child is None:
                 return node, start
             key = child.token_bytes
             stop = start + len(key)
-            if (
+            if not (
                 head.startswith(key, start)
-                if stop <= head_len
-                else key.startswith(tokens[start:stop]) and stop <= num_bytes
+                if stop <= num_head_bytes
+                else stop <= num_bytes and key.startswith(tokens[start:stop])
             ):
-                child.last_access = clock
-                if len(node.children) == 1 and node is not root:
-                    self._merge(root, node, child)
-                node, start = child, stop
-            else:
-                matched = align_down(child.count_matching(tokens[start:stop]), self.page_size)
-                front = self.split(child, matched, start // TOKEN_BYTES + matched)
-                front.last_access = clock
-                return front, start + matched * TOKEN_BYTES
+                break
+            child.last_access = clock
+            if len(node.children) == 1 and node is not root:
+                self._merge(root, node, child)
+            node, start = child, stop
+        matched = align_down(child.count_matching(tokens[start:stop]), self.page_size)
+        front = self.split(child, matched, start // TOKEN_BYTES + matched)
+        front.last_access = clock
+        return front, start + matched * TOKEN_BYTES
 
     def split(self, node: RadixNode, pos: int, cached_len: int) -> RadixNode:
         """Split `node` after `pos` tokens; the front half, whose path is `cached_len` tokens long."""
         front = node.split_at(pos)
-        self.watches.split(front, node, cached_len)
+        if node.watchers is not None:
+            self.watches.split(front, node, cached_len)
         return front
 
-    def add_leaf(self, parent: RadixNode, tokens: memoryview, start: int, pages: Int32Array) -> RadixNode:
-        """A node for `tokens` (bytes) from `start` on, below `parent`, whose path ends there; not queued yet."""
-        page_bytes = np.ascontiguousarray(pages[start // self._page_bytes :], np.int32).tobytes()
-        leaf = RadixNode(tokens[start:].tobytes(), page_bytes, self.clock)
-        leaf.attach(parent)
-        self.evictable_size += leaf.length
-        self.watches.inserted(parent, start // TOKEN_BYTES, leaf.first_page)
+    def add_leaf(self, parent: RadixNode, tokens: Tokens, start: int, pages: Int32Array) -> RadixNode:
+        """A node for `tokens` from byte `start` on, below `parent`, whose path ends there; not queued yet."""
+        token_bytes = bytes(tokens[start:])
+        page_bytes = bytes(to_bytes(pages[start // self._page_bytes :]))
+        leaf = RadixNode(token_bytes, page_bytes, self.clock)
+        first_page = token_bytes[: self._page_bytes]
+        leaf.hang(parent, first_page)
+        self.evictable_size += len(token_bytes) // TOKEN_BYTES
+        if parent.watchers is not None:
+            self.watches.inserted(parent, start // TOKEN_BYTES, first_page)
         return leaf
 
     def evict(self, num_pages: int, trim: bool) -> Int32Array:
@@ -94,12 +98,13 @@ class RadixTree:
         freed: list[bytes] = []
         missing = num_pages
         while missing > 0:
-            freed.append(self._evict_leaf(self.forest.next_root(), missing if trim else None))
-            missing -= len(freed[-1]) // PAGE_BYTES
+            page_bytes = self._evict_leaf(self.forest.next_root(), missing if trim else self.evictable_size)
+            freed.append(page_bytes)
+            missing -= len(page_bytes) // PAGE_BYTES
         self.evictable_size -= (num_pages - missing) * self.page_size
         return join_pages(freed)
 
-    def purge(self, root: RadixRoot, prefix: memoryview) -> list[bytes]:
+    def purge(self, root: RadixRoot, prefix: Tokens) -> list[bytes]:
         """Take out what begins with `prefix` (bytes of tokens) below `root`; the pages of which nobody has locked."""
         tops = nodes_to_purge(root, prefix, self.page_size)
         if not tops:
@@ -119,32 +124,32 @@ class RadixTree:
         return freed
 
     def lock(self, handle: RadixCacheHandle) -> None:
-        if handle.was_absorbed:
+        if handle.node.dead and handle.was_absorbed:
             self._split_off_end(handle)
         first = node = handle.node
-        num_bytes = num_moved = 0
+        num_moved = 0
         while (parent := node.parent) is not None:
-            length = len(node.token_bytes)
-            num_bytes += length
-            if node.ref_count == 0:
-                num_moved += length
-            node.ref_count += 1
+            num_locks = node.ref_count
+            if num_locks == 0:
+                num_moved += len(node.token_bytes)
+            node.ref_count = num_locks + 1
             node = parent
-        assert num_bytes == handle.cached_len * TOKEN_BYTES, f"{first}, or a node below it, was evicted before its lock"
-        self._move_to_protected(num_moved // TOKEN_BYTES)
+        assert isinstance(node, RadixRoot), f"{first}, or a node above it, was evicted before it was locked"
+        if num_moved:
+            self._move_to_protected(num_moved // TOKEN_BYTES)
 
     def unlock(self, node: RadixNode) -> None:
         assert node.ref_count > 0, f"{node} is unlocked more often than it was locked"
         first = node = self._unlock_dead(node) if node.dead else node
-        num_bytes = 0
+        num_moved = 0
         while (parent := node.parent) is not None:
-            node.ref_count -= 1
-            if node.ref_count == 0:
-                num_bytes += len(node.token_bytes)
+            node.ref_count = num_locks = node.ref_count - 1
+            if num_locks == 0:
+                num_moved += len(node.token_bytes)
             node = parent
         assert isinstance(node, RadixRoot), f"{first}, or a node above it, was evicted while it was locked"
-        self._move_to_protected(-num_bytes // TOKEN_BYTES)
-        if first.ref_count == 0:
+        if num_moved:
+            self._move_to_protected(-num_moved // TOKEN_BYTES)
             node.queue.push(first)
 
     def check_integrity(self) -> None:
@@ -177,23 +182,25 @@ class RadixTree:
             root.queue.absorbed(parent)
             child.absorb_parent()
 
-    def _evict_leaf(self, root: RadixRoot, max_pages: int | None) -> bytes:
+    def _evict_leaf(self, root: RadixRoot, max_pages: int) -> bytes:
         """Evict what goes next in this namespace, of it at most `max_pages` from its end; their numbers as bytes."""
         queue = root.queue
         leaf = queue.first()
         assert leaf is not None, f"no leaf of {root.namespace} is unlocked"
-        num_pages = leaf.num_pages if max_pages is None else min(max_pages, leaf.num_pages)
+        num_pages = len(leaf.page_bytes) // PAGE_BYTES
         if queue.takes_notes:
-            queue.evicting(leaf, num_pages * self.page_size)
-        if num_pages < leaf.num_pages:
-            freed = leaf.trim(num_pages)
+            queue.evicting(leaf, min(num_pages, max_pages) * self.page_size)
+        if num_pages > max_pages:
+            freed = leaf.trim(max_pages)
             self.watches.shorten(leaf, leaf)
             return freed
         queue.take(leaf)
         parent = leaf.detach()
-        self.watches.shorten(leaf, parent)
-        queue.push(parent)
-        self.forest.prune(parent)
+        if leaf.watchers is not None:
+            self.watches.shorten(leaf, parent)
+        if not parent.children:
+            queue.push(parent)
+            self.forest.prune(parent)
         return leaf.page_bytes
 
     def _split_off_end(self, handle: RadixCacheHandle) -> None:

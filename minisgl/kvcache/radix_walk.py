@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
+from minisgl.kvcache.slots import Tokens
 from minisgl.utils.math import align_down
 
 
-def seek(node: RadixNode, tokens: memoryview, cached_len: int, page_size: int) -> tuple[RadixNode, int]:
+def seek(node: RadixNode, tokens: Tokens, cached_len: int, page_size: int) -> tuple[RadixNode, int]:
     """Where the match of `tokens` (bytes of whole pages) ends, which reaches the end of `node` at `cached_len` tokens.
 
     The node in which it ends, maybe half-way, and how many tokens match.
     """
     end, page_bytes = cached_len * TOKEN_BYTES, page_size * TOKEN_BYTES
-    while (child := node.children.get(tokens[end : end + page_bytes].tobytes())) is not None:
+    while (child := node.children.get(bytes(tokens[end : end + page_bytes]))) is not None:
         node, key = child, child.token_bytes
         piece = tokens[end : end + len(key)]
         if len(piece) < len(key) or not key.startswith(piece):

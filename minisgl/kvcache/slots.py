@@ -12,6 +12,9 @@ import torch
 
 from minisgl.kvcache.base import Ids, Int32Array
 
+Tokens = bytes | memoryview  # of int32 token ids
+FEW_IDS = 4096
+
 
 def to_int32(ids: Ids) -> Int32Array:
     """`ids` as a contiguous int32 array; shares memory with `ids` where it is one already."""
@@ -21,6 +24,20 @@ def to_int32(ids: Ids) -> Int32Array:
 def join_pages(runs: Iterable[bytes]) -> Int32Array:
     """Runs of page numbers, 4 bytes each -> one new array."""
     return np.frombuffer(bytearray().join(runs), np.int32)
+
+
+def to_bytes(ids: Ids) -> Tokens:
+    """`ids` as int32 bytes: a copy of few, which is quicker to cut than a view, and a view of many."""
+    if len(ids) > FEW_IDS:
+        return to_view(ids)
+    if type(ids) is not np.ndarray or ids.dtype != np.int32:
+        ids = to_int32(ids)
+    return ids.tobytes()
+
+
+def to_view(ids: Ids) -> memoryview:
+    """`ids` as int32 bytes, not copied where they are int32 already."""
+    return to_int32(ids).data.cast("B") if len(ids) else memoryview(b"")
 
 
 def pages_to_slots(pages: Int32Array, page_size: int) -> Int32Array:

@@ -14,6 +14,7 @@ from minisgl.kvcache.base import Watch
 from minisgl.kvcache.radix_forest import RadixRoot
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
 from minisgl.kvcache.radix_walk import path_len, seek
+from minisgl.kvcache.slots import Tokens
 
 Place = tuple[int, bytes]  # tokens matched, and the page after them; b"" if the prompt has no further one
 Watchers = dict[Place, dict["RadixWatch", None]]
@@ -24,7 +25,7 @@ class RadixWatch(Watch):
 
     __slots__ = ("expected", "node", "root", "tokens")
 
-    def __init__(self, root: RadixRoot, tokens: memoryview) -> None:
+    def __init__(self, root: RadixRoot, tokens: Tokens) -> None:
         super().__init__(0)
         self.root = root
         self.tokens = tokens
@@ -40,7 +41,7 @@ class WatchList:
         self._behind: deque[RadixWatch] = deque()  # a node was inserted that they may go on to
         self._changed: dict[RadixWatch, None] = {}
 
-    def add(self, root: RadixRoot, tokens: memoryview) -> RadixWatch:
+    def add(self, root: RadixRoot, tokens: Tokens) -> RadixWatch:
         watch = RadixWatch(root, tokens)
         self._hang(watch, *seek(root, tokens, 0, self._page_size))
         return watch
@@ -129,7 +130,7 @@ class WatchList:
 
     def _place(self, watch: RadixWatch) -> Place:
         start = watch.cached_len * TOKEN_BYTES
-        return watch.cached_len, watch.tokens[start : start + self._page_size * TOKEN_BYTES].tobytes()
+        return watch.cached_len, bytes(watch.tokens[start : start + self._page_size * TOKEN_BYTES])
 
     def check_integrity(self, nodes: Iterable[RadixNode]) -> None:
         """AssertionError unless every watch on `nodes` (roots too) is where it says, and they are all expected ones."""

@@ -357,12 +357,12 @@ def random_watching(rng, both, tokens, namespace):
 
 @pytest.mark.parametrize(("page_size", "num_spaces"), [(1, 1), (4, 1), (1, 3), (4, 3)])
 def test_r7_random_operations_agree_with_the_model_at_every_step(page_size, num_spaces):
-    run_random_operations(seed=0, page_size=page_size, num_operations=3_000, num_spaces=num_spaces)
+    run_random_operations(seed=0, page_size=page_size, num_operations=1_500, num_spaces=num_spaces)
 
 
 @pytest.mark.parametrize("eviction", [name for name in EVICTION_POLICIES.names if name != "lru"])
 def test_random_operations_under_other_policies_keep_the_tree_whole(eviction):
-    run_random_operations(seed=0, page_size=2, num_operations=2_000, eviction=eviction)
+    run_random_operations(seed=0, page_size=2, num_operations=1_000, eviction=eviction)
 
 
 @pytest.mark.nightly
