@@ -179,7 +179,7 @@ class Grove:
 
     def _grow(self, parent, tokens, priority):
         leaf = RadixNode(as_bytes(tokens), as_bytes(range(len(tokens))), self.clock)
-        leaf.attach(parent)
+        leaf.hang(parent, leaf.first_page)
         num_known = self.memory.recall(sum(self.sizes()) + len(tokens), text(parent), tuple(tokens))
         self.accounts[leaf] = Account(0, self.clock, self.clock, priority, 2 * num_known >= len(tokens))
         return leaf

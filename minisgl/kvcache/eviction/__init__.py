@@ -11,6 +11,7 @@ from minisgl.kvcache.eviction.lru import LRUQueue
 from minisgl.kvcache.eviction.mru import MRUQueue
 from minisgl.kvcache.eviction.priority import PriorityQueue
 from minisgl.kvcache.eviction.queue import EvictionQueue
+from minisgl.kvcache.eviction.turns import Turns
 from minisgl.utils.registry import Registry
 
 EVICTION_POLICIES: Registry[Callable[[], EvictionQueue]] = Registry("eviction policy")
@@ -22,4 +23,4 @@ EVICTION_POLICIES.register("slru")(SLRUQueue)
 EVICTION_POLICIES.register("arc")(ARCQueue)
 EVICTION_POLICIES.register("priority")(PriorityQueue)
 
-__all__ = ["EVICTION_POLICIES", "EvictionQueue"]
+__all__ = ["EVICTION_POLICIES", "EvictionQueue", "Turns"]

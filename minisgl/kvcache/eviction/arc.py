@@ -43,6 +43,7 @@ class ARCQueue(EvictionQueue):
     def push(self, node: RadixNode) -> None:
         if not (node.queued or node.ref_count or node.children):
             self._lists[node.note].file(node)
+            self._changed()
 
     def first(self) -> RadixNode | None:
         lists = self._in_turn()
@@ -60,17 +61,20 @@ class ARCQueue(EvictionQueue):
 
     def unexpected(self, node: RadixNode) -> None:
         self._lists[node.note].unexpected(node)
+        self._changed()
 
     def matched(self, node: RadixNode) -> None:
         while node.parent is not None:
             if node.note == _ONCE:
                 self._see_again(node)
             node = node.parent
+        self._changed()
 
     def inserted(self, node: RadixNode, is_new: bool, priority: int) -> None:
         if is_new:
             node.note = _AGAIN if 2 * self._recall(node) >= node.length else _ONCE
             self._sizes[node.note] += node.length
+            self._changed()
 
     def evicting(self, leaf: RadixNode, num_tokens: int) -> None:
         assert leaf.parent is not None, "a leaf has a parent"
@@ -84,10 +88,12 @@ class ARCQueue(EvictionQueue):
         self._sizes[leaf.note] -= num_tokens
         self._ghosts[_ONCE].shrink(size - self._sizes[_ONCE])
         self._ghosts[_AGAIN].shrink(2 * size - sum(self._sizes) - self._ghosts[_ONCE].num_tokens)
+        self._changed()
 
     def removed(self, node: RadixNode) -> None:
         super().removed(node)
         self._sizes[node.note] -= node.length
+        self._changed()
 
     def clear(self) -> None:
         for leaves in self._lists:

@@ -19,6 +19,12 @@ class KeyedQueue(SparingHeap, EvictionQueue):
     def push(self, node: RadixNode) -> None:
         if not (node.queued or node.ref_count or node.children):
             self._heap.file(node)
+            if self.on_change is not None:
+                self.on_change()
+
+    def unexpected(self, node: RadixNode) -> None:
+        super().unexpected(node)
+        self._changed()
 
     def order_key(self) -> int | None:
         return self.first_place()

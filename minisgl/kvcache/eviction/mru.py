@@ -23,6 +23,7 @@ class MRUQueue(KeyedQueue):
     def push(self, node: RadixNode) -> None:
         if node.evictable:  # a node that was visited while it was locked has an entry that is too late
             self._heap.file(node)
+            self._changed()
 
     def matched(self, node: RadixNode) -> None:
         self.push(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from minisgl.kvcache.radix_node import RadixNode
@@ -17,10 +17,13 @@ class EvictionQueue(ABC):
     say, and the notes (`matched`, `inserted`, `evicting`) only of a policy that `takes_notes`. Both halves of a split
     keep the node's note; a node may absorb its parent only where their notes are equal.
 
+    on_change: called whenever `order_key` may have become smaller. That it has become larger, nobody is told.
+
     Look-ahead: a leaf with num_expected > 0 goes after all others, whatever the policy.
     """
 
     takes_notes: ClassVar[bool] = False
+    on_change: Callable[[], object] | None = None
 
     @abstractmethod
     def push(self, node: RadixNode) -> None:
@@ -63,6 +66,10 @@ class EvictionQueue(ABC):
     @abstractmethod
     def check_integrity(self, nodes: Sequence[RadixNode]) -> None:
         """AssertionError if an unlocked leaf of `nodes` (the namespace's) is not filed, or is filed wrongly."""
+
+    def _changed(self) -> None:
+        if self.on_change is not None:
+            self.on_change()
 
     def matched(self, node: RadixNode) -> None:  # noqa: B027  (most policies need not know)
         """A match ended in `node` (maybe the root). Comes after the visit, and after the split if there was one."""

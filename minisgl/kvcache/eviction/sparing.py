@@ -21,7 +21,7 @@ class SparingHeap:
     def __init__(self, key: Callable[[RadixNode], int], number: int = 1) -> None:
         """number: the first of the two that the heaps take."""
         self._key = key
-        self._places = Places()
+        self._places: Places[RadixNode] = Places()
         self._aside_number = number + 1
         self._aside = LazyHeap(number + 1, key)
         self._heap = LazyHeap(number, key, self._set_aside)
