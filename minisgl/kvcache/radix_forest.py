@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from operator import itemgetter
 
 from minisgl.kvcache.base import PUBLIC, Namespace
-from minisgl.kvcache.eviction import EvictionQueue
+from minisgl.kvcache.eviction import EvictionQueue, Turns
 from minisgl.kvcache.radix_node import RadixNode
 
 
@@ -33,6 +32,8 @@ class RadixForest:
         self.public = RadixRoot(PUBLIC, make_queue())
         self.dead: dict[RadixNode, None] = {}
         self._roots: dict[Namespace, RadixRoot] = {PUBLIC: self.public}
+        self._turns: Turns[RadixRoot] = Turns()
+        self._turns.add(self.public, self.public.queue)
 
     def find(self, namespace: Namespace) -> RadixRoot | None:
         return self.public if namespace is PUBLIC else self._roots.get(namespace)
@@ -42,6 +43,7 @@ class RadixForest:
         root = self.find(namespace)
         if root is None:
             root = self._roots[namespace] = RadixRoot(namespace, self._make_queue())
+            self._turns.add(root, root.queue)
         return root
 
     def prune(self, node: RadixNode) -> None:
@@ -50,13 +52,15 @@ class RadixForest:
             return
         if self._roots.get(node.namespace) is node:
             del self._roots[node.namespace]
+            self._turns.remove(node)
 
     def next_root(self) -> RadixRoot:
         """Whose leaf goes next. There must be an unlocked one."""
         if len(self._roots) == 1:
             return self.public
-        keys = ((root.queue.order_key(), root) for root in self._roots.values())
-        return min(((key, root) for key, root in keys if key is not None), key=itemgetter(0))[1]
+        root = self._turns.next()
+        assert root is not None, "no leaf is unlocked"
+        return root
 
     def roots(self) -> list[RadixRoot]:
         return list(self._roots.values())
