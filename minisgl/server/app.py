@@ -8,6 +8,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 
 from minisgl.server.config import ServerConfig
+from minisgl.server.cut_short import CutShort
 from minisgl.server.endpoints import ROUTES
 from minisgl.server.errors import ApiError
 from minisgl.server.middleware import ApiKey, BodyLimit, Guard, Recorder
@@ -36,7 +37,7 @@ def _middleware(config: ServerConfig, book: RequestBook) -> list[Middleware]:
     layers = [Middleware(Recorder, book)]
     if config.cors_origins:
         layers.append(_cors(config))
-    layers.append(Middleware(Guard))
+    layers += [Middleware(Guard), Middleware(CutShort)]
     if config.api_key is not None:
         layers.append(Middleware(ApiKey, config.api_key))
     return [*layers, Middleware(BodyLimit, config.max_body_bytes)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import uvicorn
 from starlette.applications import Starlette
@@ -53,9 +53,20 @@ class HttpServer(uvicorn.Server):
         return bool(done)
 
     async def cut(self) -> None:
-        """Drop all connections; whoever still writes to one finds it closed."""
+        """Whoever has no answer yet gets its last one, and all connections are dropped."""
         assert self._task is not None, "cut before it was started"
         self.should_exit = self.force_exit = True
-        for connection in list(self.server_state.connections):
-            connection.transport.abort()
+        self._drop(lambda connection: connection.cycle is None or connection.cycle.response_started)
+        if tasks := set(self.server_state.tasks):
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=CUT_S)
+        self._drop(lambda connection: True)
         await asyncio.wait({self._task}, timeout=CUT_S)
+
+    def _drop(self, is_over: Callable[[HttpProtocol], bool]) -> None:
+        """The connections of which it says so; whoever still writes to one finds it closed."""
+        for connection in list(self.server_state.connections):
+            assert isinstance(connection, HttpProtocol)
+            if is_over(connection):
+                connection.transport.abort()
