@@ -18,7 +18,6 @@ from minisgl.kvcache.slots import Tokens, join_pages, to_bytes
 from minisgl.kvcache.watch import WatchList
 from minisgl.utils.math import align_down
 
-HEAD_BYTES = 16384  # of a long prompt that are compared by a copy, which is quicker to cut into nodes than a view
 MAX_MERGED_BYTES = 16384  # of tokens, up to which a node absorbs its parent whatever their sizes
 MAX_MERGED_RATIO = 4  # of parent to child, up to which longer ones are merged: so a token is copied O(log length) times
 
@@ -48,7 +47,7 @@ class RadixTree:
         """
         self.clock = clock = self.clock + 1
         page_bytes, num_bytes = self._page_bytes, len(tokens)
-        head = tokens if type(tokens) is bytes else bytes(tokens[:HEAD_BYTES])
+        head = tokens if type(tokens) is bytes else b""  # bytes are cut and compared in place; a view is cut first
         num_head_bytes = len(head)
         node: RadixNode = root
         start = 0
