@@ -22,7 +22,7 @@ ROWS: list[list[str]] = [
     ["layers"],
     ["moe"],
     ["models", "scheduler"],
-    ["engine"],
+    ["engine", "simulate"],
     ["llm"],
     ["server"],
     ["cli"],
@@ -39,6 +39,7 @@ ONLY = {
     "tokenizer": {"core", "message", "kernel"},
     "scheduler": {"core", "kvcache", "message"},
     "engine": set(ROW) - {"scheduler"},
+    "simulate": {"core", "kvcache", "message", "scheduler"},
     "__init__": {"core", "llm"},
 }
 BASE = {"env", "utils"}

@@ -17,6 +17,7 @@ MODEL_COMMANDS = {
     "generate": "minisgl.cli.generate",
     "chat": "minisgl.cli.chat",
     "launch": "minisgl.cli.launch",
+    "simulate": "minisgl.cli.simulate",
 }
 SUMMARIES = {
     "serve": "Serve a model over HTTP, with OpenAI's API.",
@@ -25,6 +26,7 @@ SUMMARIES = {
     "launch": "The predecessor's command line: python -m minisgl --model X [--shell].",
     "pull": "Fetch a model by its alias.",
     "doctor": "Show what was found on this machine.",
+    "simulate": "Replay a trace of requests through scheduler and cache, without a model.",
 }
 HIDDEN = {"launch"}
 BENCH_SUMMARY = "Measure a server."

@@ -20,12 +20,14 @@ from minisgl.core import SamplingParams
 from minisgl.engine.config import EngineConfig
 from minisgl.scheduler.config import SchedulerConfig
 from minisgl.server.config import ServerConfig
+from minisgl.simulate.config import SimulationConfig
 
 Fields = dict[str, Any]
 GROUPS: dict[str, tuple[str, tuple[type, ...]]] = {
     "config": ("Engine", (EngineConfig, SchedulerConfig)),
     "server": ("Server", (ServerConfig,)),
     "sampling": ("Sampling", (SamplingParams,)),
+    "simulation": ("Simulation", (SimulationConfig,)),
 }
 
 

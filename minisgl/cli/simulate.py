@@ -1,0 +1,88 @@
+"""minisgl simulate: a trace through the real scheduler and prefix cache, and the offline optimum beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from minisgl.simulate.config import SimulationConfig
+from minisgl.simulate.study import Advance, Begin, study
+from minisgl.simulate.trace import read_trace
+
+TIMES = {"wait for admission, s": "wait_s", "time to first token, s": "ttft_s"}
+
+
+def run(
+    simulation: dict[str, Any],
+    trace: Annotated[Path, typer.Argument(help="A .jsonl or .csv file, perhaps packed as .xz.", show_default=False)],
+    as_json: Annotated[Path | None, typer.Option("--json", help="Write everything to this file.")] = None,
+) -> None:
+    """Replay a trace and report hits, waits and the use of the pool."""
+    config = SimulationConfig(**simulation)
+    with _progress_bar() as begin:
+        summary = study(read_trace(trace, config.limit), config, begin)
+    _show(summary)
+    if as_json is not None:
+        as_json.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _progress_bar() -> Iterator[Begin]:
+    """On stderr, if that is a terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+
+        def begin(stage: str, total: int) -> Advance:
+            task = progress.add_task(stage, total=total)
+            return lambda: progress.advance(task)
+
+        yield begin
+
+
+def _show(summary: dict[str, Any]) -> None:
+    result, console = summary["result"], Console(highlight=False)
+    times = {label: result[key] for label, key in TIMES.items() if result.get(key)}
+    if times:
+        console.print(_table(times, summary["trace"]))
+    for line in _lines(summary, result):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _table(spreads: dict[str, dict[str, float]], title: str) -> Table:
+    heads = next(iter(spreads.values()))
+    table = Table("", *heads, title=title, title_justify="left")
+    for label, spread in spreads.items():
+        table.add_row(label, *(f"{value:,.2f}" for value in spread.values()))
+    return table
+
+
+def _lines(summary: dict[str, Any], result: dict[str, Any]) -> list[str]:
+    lines = [
+        f"{result['num_requests']:,} requests, {result['prompt_tokens']:,} prompt tokens; a pool of "
+        f"{summary['num_pages']:,} pages of {summary['page_size']} tokens, "
+        f"for {summary['num_unique_pages']:,} different ones",
+        f"hits {result['hit_rate']:.2%} of the prompt tokens; the offline optimum in the trace's order "
+        f"{summary['optimum']['hit_rate']:.2%}",
+        f"{result['num_evicted_pages']:,} pages evicted",
+    ]
+    return lines + (_clock_lines(summary, result) if summary["config"]["clock"] else [])
+
+
+def _clock_lines(summary: dict[str, Any], result: dict[str, Any]) -> list[str]:
+    return [
+        f"{result['computed_tokens']:,} prompt tokens computed, {result['generated_tokens']:,} generated, in "
+        f"{result['num_batches']:,} batches; {result['num_retracted']:,} retractions, {result['num_failed']:,} failed",
+        f"{result['duration_s']:,.1f} s, the engine busy for {result['busy_s']:,.1f}; "
+        f"{result['requests_per_s']:,.2f} requests and {result['output_tokens_per_s']:,.1f} generated tokens a second",
+        f"running requests held {result['mean_pages_used'] / summary['num_pages']:.1%} of the pool, "
+        f"{result['mean_waiting']:,.1f} requests waited, on average",
+    ]
