@@ -31,9 +31,8 @@ class RadixForest:
         self._make_queue = make_queue
         self.public = RadixRoot(PUBLIC, make_queue())
         self.dead: dict[RadixNode, None] = {}
+        self._turns: Turns[RadixRoot] = Turns()  # knows nobody while the public namespace is alone
         self._roots: dict[Namespace, RadixRoot] = {PUBLIC: self.public}
-        self._turns: Turns[RadixRoot] = Turns()
-        self._turns.add(self.public, self.public.queue)
 
     def find(self, namespace: Namespace) -> RadixRoot | None:
         return self.public if namespace is PUBLIC else self._roots.get(namespace)
@@ -42,7 +41,10 @@ class RadixForest:
         """The root of `namespace`, which is about to get a node or a watch."""
         root = self.find(namespace)
         if root is None:
-            root = self._roots[namespace] = RadixRoot(namespace, self._make_queue())
+            root = RadixRoot(namespace, self._make_queue())
+            if len(self._roots) == 1:
+                self._turns.add(self.public, self.public.queue)
+            self._roots[namespace] = root
             self._turns.add(root, root.queue)
         return root
 
@@ -50,16 +52,19 @@ class RadixForest:
         """Forget `node` if it is a root that has lost its last child and its last watch."""
         if node.children or node.watchers or node is self.public or not isinstance(node, RadixRoot):
             return
-        if self._roots.get(node.namespace) is node:
-            del self._roots[node.namespace]
-            self._turns.remove(node)
+        if self._roots.get(node.namespace) is not node:
+            return
+        del self._roots[node.namespace]
+        self._turns.remove(node)
+        if len(self._roots) == 1:
+            self._turns.remove(self.public)
 
     def next_root(self) -> RadixRoot:
         """Whose leaf goes next. There must be an unlocked one."""
         if len(self._roots) == 1:
             return self.public
         root = self._turns.next()
-        assert root is not None, "no leaf is unlocked"
+        assert root is not None, "no leaf of any namespace is unlocked"
         return root
 
     def roots(self) -> list[RadixRoot]:
