@@ -13,18 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field
-from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import radix_runs as runs
 import radix_targets as targets
 import torch
-from radix_caches import Minisgl, PrefixCache
+from radix_caches import Minisgl
 from radix_peers import Peers
 from rich.console import Console
 from rich.table import Table
@@ -35,7 +32,7 @@ OURS = Minisgl.name
 
 @dataclass(frozen=True)
 class Row:
-    """One figure: microseconds, but for the rows that say bytes. scaled: the reference machine's, where missing."""
+    """One figure: microseconds, but for the rows that say bytes. scaled: the reference machine's, for peers."""
 
     what: str
     page_size: int
@@ -70,31 +67,28 @@ class Row:
         return found
 
 
-def figures(run: Any, kinds: list[type[PrefixCache]], page_size: int, options: dict[str, Any]) -> Any:
+def figures(job: runs.Job, page_size: int) -> list[tuple[str, dict[str, float]]]:
     torch.set_num_threads(1)
-    return list(run(kinds, page_size, **options))
+    return list(job.run(job.kinds, page_size, **job.options))
 
 
-def in_own_process(run: Any, kinds: list[type[PrefixCache]], page_size: int, **options: Any) -> Any:
+def in_own_process(job: runs.Job, page_size: int) -> list[tuple[str, dict[str, float]]]:
     """A new process, whose memory is its own; forked, so that the peers are imported only once."""
     with ProcessPoolExecutor(1, mp_context=get_context("fork")) as process:
-        return process.submit(figures, run, kinds, page_size, options).result()
+        found = process.submit(figures, job, page_size).result()
+    for what, measured in found:
+        known = ", ".join(f"{name} {figure:,.1f}" for name, figure in measured.items())
+        print(f"page {page_size}, {what}: {known}", file=sys.stderr, flush=True)
+    return found
 
 
-def measure(names: list[str], page_sizes: list[int], quick: bool, peers: Peers | None, scale: float) -> Iterator[Row]:
-    for page_size, name in product(page_sizes, names):
-        kinds: list[type[PrefixCache]] = [Minisgl, *(peers.at(page_size) if peers else [])]
-        found = in_own_process(runs.WORKLOADS[name], kinds, page_size, quick=quick)
-        if name == "W2":
-            alone = [in_own_process(runs.w2_memory, [kind], page_size, quick=quick)[0] for kind in kinds]
-            found.append((alone[0][0], {peer: most for _, by_peer in alone for peer, most in by_peer.items()}))
-        if name == "W3" and not quick:
-            found += in_own_process(runs.w3, [Minisgl], page_size, quick=False, sizes=[1_000_000])
-        for what, measured in found:
-            scaled = targets.reference(what, page_size, scale)
-            row = Row(what, page_size, measured, {k: v for k, v in scaled.items() if k not in measured})
-            print(f"page {page_size:2}  {what:46} {row.ours:10,.1f}", file=sys.stderr, flush=True)
-            yield row
+def measure(names: list[str], page_size: int, quick: bool, peers: Peers | None, scale: float) -> list[Row]:
+    measured: dict[str, dict[str, float]] = {}
+    for name in names:
+        for job in runs.jobs(name, Minisgl, peers.at(page_size) if peers else [], quick):
+            for what, by_cache in in_own_process(job, page_size):
+                measured.setdefault(what, {}).update(by_cache)
+    return [Row(what, page_size, found, targets.reference(what, page_size, scale)) for what, found in measured.items()]
 
 
 def cell(row: Row, peer: str) -> str:
@@ -142,14 +136,14 @@ def main() -> None:
     print(
         f"{machine()}\ncomparing 100,000 tokens takes {scale:.2f} times the {targets.REFERENCE_COMPARE_US} us of the ~"
     )
-    rows, page_sizes = [], [int(size) for size in args.page.split(",")]
-    for page_size in page_sizes:
-        found = list(measure(args.workloads or list(runs.WORKLOADS), [page_size], args.quick, peers, scale))
+    rows: list[Row] = []
+    for page_size in map(int, args.page.split(",")):
+        found = measure(args.workloads or list(runs.WORKLOADS), page_size, args.quick, peers, scale)
         print_table(found, page_size)
         rows += found
     if args.json:
-        found = {"machine": machine(), "scale": scale, "quick": args.quick, "rows": [asdict(row) for row in rows]}
-        args.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        report = {"machine": machine(), "scale": scale, "quick": args.quick, "rows": [asdict(row) for row in rows]}
+        args.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
