@@ -165,13 +165,12 @@ class Run:
 
     def _is_passed_on(self) -> bool:
         try:
-            is_taken = self._on_news(self._all())
+            if not self._on_news(self._all()):
+                return False
         except Exception as error:
             self._error = error
-            return False
-        if is_taken:
-            self._deltas = {}
-        return is_taken
+        self._deltas = {}
+        return self._error is None
 
     def __aiter__(self) -> Run:
         return self

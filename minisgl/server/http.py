@@ -8,7 +8,7 @@ import socket
 from collections.abc import Callable, Generator
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from minisgl.server.protocol import HttpProtocol
 
@@ -19,7 +19,7 @@ KEEP_ALIVE_S = 75  # longer than clients and proxies keep an idle connection, so
 class HttpServer(uvicorn.Server):
     """Serves from `start` until `stop`, after which it still finishes the requests that it has."""
 
-    def __init__(self, app: Starlette, listener: socket.socket) -> None:
+    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
         super().__init__(
             uvicorn.Config(
                 app,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterable
 
 import numpy as np
 import pytest
-from support.scripted_link import ScriptedLink, logprob_of, make_engine_client, tokens
+from support.scripted_link import Item, ScriptedLink, logprob_of, make_engine_client, tokens
 from support.tiny_model import EOS, make_tokenizer
 
 from minisgl.core import ContextLengthError, SamplingParams
@@ -251,3 +252,77 @@ def test_a_long_prompt_does_not_keep_the_next_one_waiting() -> None:
         await long
 
     asyncio.run(main())
+
+
+def test_news_is_offered_while_the_reader_waits_and_what_is_refused_is_the_readers() -> None:
+    offered: list[str] = []
+
+    def take_vowels(deltas: list[Delta]) -> bool:
+        text = "".join(delta["text"] for delta in deltas)
+        offered.append(text)
+        return text in "ae"
+
+    def script(request: UserMsg) -> Iterable[Item]:
+        for char in "abcde":
+            yield from tokens(char)
+            while char not in offered:
+                yield 0.01
+            yield 0.02  # the reader of what was refused waits again
+
+    async def main() -> list[str]:
+        client = make_engine_client(script)
+        prepared = [await client.prepare("x", SamplingParams())]
+        return [delta["text"] async for deltas in client.run(prepared, on_news=take_vowels) for delta in deltas]
+
+    assert asyncio.run(main()) == ["b", "c", "d", ""]
+    assert offered == ["a", "b", "c", "d", "e"]  # the end is not offered
+
+
+def test_a_reader_that_is_busy_gets_all_in_order_and_nothing_is_offered_meanwhile() -> None:
+    offered: list[str] = []
+
+    def leave_it(deltas: list[Delta]) -> bool:
+        offered.extend(delta["text"] for delta in deltas)
+        return False
+
+    async def main() -> list[str]:
+        link = ScriptedLink(lambda request: [*tokens("a"), *([0.02] * 5), *tokens("bcd")])
+        client = make_engine_client(link=link)
+        run = client.run([await client.prepare("x", SamplingParams())], on_news=leave_it)
+        texts = [delta["text"] for delta in await anext(run)]
+        while link.num_open:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)  # what was sent last is still on its way
+        return [*texts, *(delta["text"] for delta in await anext(run))]
+
+    assert asyncio.run(main()) == ["a", "bcd"]
+    assert offered == ["a"]
+
+
+def test_a_mistake_with_an_offer_is_the_readers_and_no_neighbours() -> None:
+    def fail(deltas: list[Delta]) -> bool:
+        raise KeyError("insides")
+
+    async def main() -> None:
+        client = make_engine_client(lambda request: [*tokens("a"), 0.1, *tokens("bc"), EOS])
+        prepared = [await client.prepare("x", SamplingParams())]
+        neighbour = asyncio.create_task(read(client, ["x"], SamplingParams()))
+        with pytest.raises(KeyError, match="insides"):
+            await anext(client.run(prepared, on_news=fail))
+        assert join(await neighbour)["text"] == "abc"
+
+    asyncio.run(main())
+
+
+def test_what_comes_after_the_loop_has_closed_is_not_kept() -> None:
+    link = ScriptedLink(lambda request: [*tokens("a"), 0.1, *tokens("bcd")])
+    client = make_engine_client(link=link)
+
+    async def main() -> None:
+        await anext(client.start([await client.prepare("x", SamplingParams())]))  # and it is never closed
+
+    asyncio.run(main())
+    while link.num_open:
+        time.sleep(0.01)
+    assert client._mail is not None
+    assert client._mail._arrived == []

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
+from starlette.types import Message, Receive, Scope, Send
 from support.asgi import COMPLETIONS, Api, ids_of, says
 from support.scripted_link import Item, Script
 
@@ -36,13 +37,27 @@ def at_once(request: UserMsg) -> Iterable[Item]:
     return itertools.repeat(tuple(ids_of("x")[:1] * 10))
 
 
-def with_server(test: Callable[[Connect], Awaitable[None]], script: Script = HELLO) -> None:
-    """Run it with a function that connects to a server, which must have no connection left afterwards."""
+def with_server(
+    test: Callable[[Connect], Awaitable[None]], script: Script = HELLO, sent: list[bytes] | None = None
+) -> None:
+    """Run it with a function that connects to a server, which must have no connection left afterwards.
+
+    sent: gets the bodies that pass through ASGI's `send`.
+    """
+    app = Api(script).app
+
+    async def watched(scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_noted(message: Message) -> None:
+            if sent is not None:
+                sent.append(message.get("body", b""))
+            await send(message)
+
+        await app(scope, receive, send_noted)
 
     async def main() -> None:
         with listen("127.0.0.1", 0) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**14)
-            server = HttpServer(Api(script).app, listener)
+            server = HttpServer(watched, listener)
             server.start()
             try:
                 await test(lambda: asyncio.open_connection(sock=_connect_narrowly(listener), limit=2**14))
@@ -251,5 +266,46 @@ def test_nonsense_after_a_request_is_not_mixed_into_its_answer() -> None:
         received += await reader.read()
         assert received.count(b"HTTP/1.1 ") == 1
         writer.close()
+
+    with_server(test, slowly)
+
+
+def test_a_stream_s_tokens_are_the_same_chunks_past_all_layers_and_the_connection_goes_on() -> None:
+    script = [*itertools.chain.from_iterable((id_, 0.01) for id_ in ids_of("Hello, world"))]
+    sent: list[bytes] = []
+
+    async def test(connect: Connect) -> None:
+        reader, writer = await connect()
+        writer.write(completion(stream=True) + HEALTH + END)  # the second one waits in line
+        first, second = (await reader.read()).split(b"0\r\n\r\n")
+        head, _, body = first.partition(b"\r\n\r\n")
+        assert b"transfer-encoding: chunked" in head
+        events = b"".join(_chunks(body)).split(b"\n\n")
+        texts = [json.loads(event[6:])["choices"][0]["text"] for event in events[:-2]]
+        assert ("".join(texts), events[-2:]) == ("Hello, world", [b"data: [DONE]", b""])
+        assert second.startswith(b"HTTP/1.1 200 OK")
+        assert b'"text":"H"' in b"".join(sent)
+        assert b'"text":"w"' not in b"".join(sent), "tokens pass through `send`"
+        writer.close()
+
+    with_server(test, lambda request: script, sent)
+
+
+def _chunks(body: bytes) -> Iterable[bytes]:
+    """Of a body in HTTP's chunked coding, all but the last."""
+    while body:
+        size, _, body = body.partition(b"\r\n")
+        yield body[: int(size, 16)]
+        assert body[int(size, 16) :][:2] == b"\r\n"
+        body = body[int(size, 16) + 2 :]
+
+
+def test_a_client_that_leaves_between_two_tokens_ends_its_request() -> None:
+    async def test(connect: Connect) -> None:
+        reader, writer = await connect()
+        writer.write(completion(stream=True, max_tokens=400))
+        for _ in range(5):
+            await reader.readuntil(b"data: ")
+        writer.close()  # the server's side must close too, or `with_server` waits for ever
 
     with_server(test, slowly)
