@@ -1,6 +1,6 @@
 """How long the scheduler takes for a step with many waiting, and how soon lpm serves a request that nobody shares.
 
-    python benchmarks/bench_scheduler.py [POLICY ...] [--waiting 10000] [--steps 2000] [--json FILE]
+    python benchmarks/bench_scheduler.py [POLICY ...] [--waiting 100,10000] [--steps 2000] [--json FILE]
 
 A step is plan + commit; the engine between them answers at once. CPU time of one thread in microseconds. 64 requests
 run; whoever is admitted is replaced by a new arrival, so the queue keeps its length. shared: 300-token prompts behind
@@ -93,8 +93,9 @@ class Bench:
 
 @dataclass(frozen=True)
 class Row:
-    """Microseconds. arrival: median of taking a request in. evicted: tokens a step."""
+    """Microseconds. plan: the median of that part of a step. arrival: the median of taking a request in."""
 
+    waiting: int
     workload: str
     policy: str
     lookahead: int
@@ -121,6 +122,7 @@ def measure_steps(workload: str, policy: str, lookahead: int, num_waiting: int, 
             bench.arrive()
     steps, stats = np.array(bench.steps), bench.scheduler.stats()
     return Row(
+        num_waiting,
         workload,
         policy,
         lookahead,
@@ -151,17 +153,17 @@ def admissions_before_the_cold(policy: str, num_hot: int = 1000) -> int:
 
 
 def print_table(rows: list[Row]) -> None:
-    table = Table("prompts", "policy", "look-ahead", "median", "p99", "max", "plan", "arrival", "hits")
+    table = Table("waiting", "prompts", "policy", "look-ahead", "median", "p99", "max", "plan", "arrival", "hits")
     for row in rows:
         figures = (f"{figure:,.0f}" for figure in (row.median, row.p99, row.max, row.plan, row.arrival))
-        table.add_row(row.workload, row.policy, str(row.lookahead), *figures, f"{row.hit_rate:.0%}")
-    Console(width=100).print(table)
+        table.add_row(f"{row.waiting:,}", row.workload, row.policy, str(row.lookahead), *figures, f"{row.hit_rate:.0%}")
+    Console(width=110).print(table)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("policies", nargs="*", metavar="POLICY", help=f"of {', '.join(POLICIES.names)}; all if none")
-    parser.add_argument("--waiting", type=int, default=10_000, help="requests in the queue")
+    parser.add_argument("--waiting", default="100,10000", help="lengths of the queue, separated by commas")
     parser.add_argument("--steps", type=int, default=2000, help="steps that are measured")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     args = parser.parse_args()
@@ -169,11 +171,12 @@ def main() -> None:
     if unknown := set(policies) - set(POLICIES.names):
         parser.error(f"unknown policies: {', '.join(sorted(unknown))}")
 
-    print(f"{machine()}\n{args.waiting:,} waiting, {NUM_ROWS} running, {args.steps:,} steps; microseconds")
+    print(f"{machine()}\n{NUM_ROWS} running, {args.steps:,} steps; microseconds")
+    lengths = [int(length) for length in args.waiting.split(",")]
     rows = []
-    for case in product(WORKLOADS, policies, (0, LOOKAHEAD)):
+    for *case, num_waiting in product(WORKLOADS, policies, (0, LOOKAHEAD), lengths):
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-            rows.append(process.submit(measure_steps, *case, args.waiting, args.steps).result())
+            rows.append(process.submit(measure_steps, *case, num_waiting, args.steps).result())
     print_table(rows)
     for policy in policies:
         before = admissions_before_the_cold(policy)

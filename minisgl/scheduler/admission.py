@@ -14,7 +14,7 @@ from minisgl.scheduler.line import Line
 from minisgl.scheduler.ordering import POLICIES
 from minisgl.scheduler.request import Request
 from minisgl.scheduler.reserve import Reserve
-from minisgl.scheduler.waiting import Waiting
+from minisgl.scheduler.waiting import AGED, ORDINARY, RETURNED, Waiting
 
 # What one step may spend on a long queue, so that it takes as long as with a short one. What is left is done next.
 MAX_ADVANCED = 32  # waiting requests that find more cached than before
@@ -130,8 +130,21 @@ class Admission:
 
     def _next(self) -> Waiting | None:
         """Who has run before; else who was overtaken often enough; else whose turn it is."""
+        aged = self._ageing.aged
+        if aged is not None and aged.urgency == ORDINARY:
+            self._hurry(aged)
         first = self._line.first()
-        return first if first is not None and first.returned else self._ageing.aged or first
+        is_following = aged is not None and aged.leader is not None
+        return aged if is_following and not (first is not None and first.urgency == RETURNED) else first
+
+    def _hurry(self, waiting: Waiting) -> None:
+        """Move it to the front, so that it is next, and that what it would hit goes last from the cache."""
+        if waiting.leader is None:
+            self._line.remove(waiting)
+            waiting.set_urgency(AGED)
+            self._line.add(waiting)
+        else:
+            waiting.set_urgency(AGED)
 
     def _is_held_up(self, waiting: Waiting) -> bool:
         """Whether the next one cannot start now, whatever room there is, so that nobody does.
@@ -176,7 +189,7 @@ class Admission:
 
     def _leave(self, waiting: Waiting, admitted: bool) -> None:
         del self._waiting[waiting.request.uid]
-        if not waiting.returned:
+        if waiting.urgency != RETURNED:
             self._ageing.remove(waiting, admitted)
         if waiting.watch is not None:
             del self._watched[waiting.watch]

@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 from minisgl.kvcache.base import Watch
 from minisgl.scheduler.ranking import UNRANKED, rank_depth_first
 from minisgl.scheduler.sorted_run import SortedRun
-from minisgl.scheduler.waiting import BEFORE_ALL, Waiting
+from minisgl.scheduler.waiting import ORDINARY, Waiting
 from minisgl.utils.registry import Registry
 
 Expect = Callable[[Watch, bool], None]
 
 
 class Policy(ABC):
-    """A number for each waiting request; the smallest is next, and of equal ones the oldest.
+    """A number for each waiting request; the smallest is next, and of equal ones the oldest. Urgent ones come before.
 
     across_namespaces: whether all are compared with all; false where the number tells what is cached, for nobody's
     turn may depend on what others have cached. follows_cache: whether the number changes with what is cached.
@@ -27,7 +27,7 @@ class Policy(ABC):
 
     @abstractmethod
     def key(self, waiting: Waiting) -> int:
-        """Of one that has not run yet."""
+        """Looked up when a request arrives, comes back to the line, or has more or less cached than before."""
 
     def make_order(self, expect: Expect) -> Order:
         return Order(self, expect)
@@ -42,7 +42,7 @@ class Order:
     def __init__(self, policy: Policy, expect: Expect) -> None:
         self._policy = policy
         self._expect = expect
-        self._places: SortedRun[tuple[int, int, Any]] = SortedRun()
+        self._places: SortedRun[tuple[int, int, int, Any]] = SortedRun()
         self._quota = 0
 
     def __len__(self) -> int:
@@ -52,7 +52,7 @@ class Order:
         return self[0]
 
     def __getitem__(self, index: int) -> Waiting:
-        waiting: Waiting = self._places[index][2]
+        waiting: Waiting = self._places[index][3]
         return waiting
 
     @property
@@ -60,7 +60,7 @@ class Order:
         return [self[index] for index in range(self._quota)]
 
     def add(self, waiting: Waiting) -> None:
-        waiting.place = (BEFORE_ALL if waiting.returned else self._policy.key(waiting), waiting.number, waiting)
+        waiting.place = (waiting.urgency, self._policy.key(waiting), waiting.number, waiting)
         self._places.add(waiting.place)
         if len(self) <= self._quota:  # it was removed only to change its place
             self._mark(waiting, True)
@@ -78,7 +78,7 @@ class Order:
 
     def rekey(self, waiting: Waiting) -> None:
         """Its number may have changed."""
-        if waiting.place[0] != BEFORE_ALL and waiting.place[0] != self._policy.key(waiting):
+        if waiting.place[1] != self._policy.key(waiting):
             self.remove(waiting)
             self.add(waiting)
 
@@ -191,17 +191,17 @@ class RankedOrder(Order):
         self._num_changes += 1
 
     def _rank(self) -> None:
-        head: list[Waiting] = [place[2] for place in self._places.take_head(self.RANKED)]
+        head: list[Waiting] = [place[3] for place in self._places.take_head(self.RANKED)]
         before = dict.fromkeys(head[: self._quota])
-        new = sorted((waiting for waiting in head if not waiting.returned), key=lambda waiting: waiting.number)
+        new = sorted((waiting for waiting in head if waiting.urgency == ORDINARY), key=lambda waiting: waiting.number)
         rank_depth_first(new)
         for waiting in new:
-            waiting.place = (waiting.rank, waiting.number, waiting)
+            waiting.place = (ORDINARY, waiting.rank, waiting.number, waiting)
         places = sorted(waiting.place for waiting in head)
         self._places.put_head(places)
         self._num_changes = 0
         if self._quota < len(head):
-            self._mark_changes(before, dict.fromkeys(place[2] for place in places[: self._quota]))
+            self._mark_changes(before, dict.fromkeys(place[3] for place in places[: self._quota]))
 
     def _mark_changes(self, before: dict[Waiting, None], now: dict[Waiting, None]) -> None:
         for waiting in before:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
-T = TypeVar("T", int, tuple[int, int, Any])
+T = TypeVar("T", int, tuple[int, int, int, Any])
 
 MAX_CHUNK = 1024  # items; a chunk that grows to this is halved
 

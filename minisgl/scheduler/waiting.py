@@ -9,17 +9,18 @@ from minisgl.kvcache.base import Watch
 if TYPE_CHECKING:
     from minisgl.scheduler.request import Request
 
-BEFORE_ALL = -(1 << 62)
+RETURNED, AGED, ORDINARY = 0, 1, 2
+SLOTS_OF_EACH = 1 << 60  # of each urgency: more than requests will ever arrive
 
 
 class Waiting:
     """A request that waits.
 
     number: how many requests had arrived before it did.
-    slot: its place in the line that decides whose turn it is (line.py); its number until it changes places.
-    place: where it is in its namespace's order, (the policy's key, number, self).
+    urgency: RETURNED was running and gave its pages back, AGED was overtaken often enough; these come before others.
+    slot: its place in the line that decides whose turn it is (line.py): by urgency and number, until it changes places.
+    place: where it is in its namespace's order, (urgency, the policy's key, number, self).
     watch: how much of it is cached; None for one that is computed in full whatever is cached.
-    returned: it was running and gave its pages back, so it comes before all that have not run yet.
     expected: whether it is among the next ones, whose prefixes go last from the cache.
     rank: what the dfs-weight policy has given it.
     leader: the running request that it waits for, which computes the tokens up to leader_len that both begin with.
@@ -27,7 +28,7 @@ class Waiting:
     """
 
     __slots__ = (
-        "blocked_epoch", "expected", "leader", "leader_len", "number", "place", "rank", "request", "returned", "slot",
+        "blocked_epoch", "expected", "leader", "leader_len", "number", "place", "rank", "request", "slot", "urgency",
         "watch",
     )  # fmt: skip
 
@@ -35,14 +36,18 @@ class Waiting:
         self.request = request
         self.number = request.arrival
         self.watch = watch
-        self.returned = returned
-        self.slot = self.number + (BEFORE_ALL if returned else 0)
-        self.place: tuple[int, int, Waiting] = (0, 0, self)
+        self.place: tuple[int, int, int, Waiting] = (0, 0, 0, self)
+        self.set_urgency(RETURNED if returned else ORDINARY)
         self.expected = False
         self.rank = 0
         self.leader: Request | None = None
         self.leader_len = 0
         self.blocked_epoch = -1
+
+    def set_urgency(self, urgency: int) -> None:
+        """With it comes a slot. It must not be in the line meanwhile."""
+        self.urgency = urgency
+        self.slot = urgency * SLOTS_OF_EACH + self.number
 
     @property
     def cached_len(self) -> int:
