@@ -110,3 +110,14 @@ def test_a_flush_forgets_what_was_learnt(grove):
     assert grove.queue._target == 0
     grove.queue.check_integrity([])
     assert [ghosts.num_tokens for ghosts in grove.queue._ghosts] == [0, 0]
+
+
+def test_the_rarer_memory_of_the_two_weighs_more(grove):
+    insert(grove, "zzzzzzzz", "aaaaaa", "bb")
+    match(grove, "zzzzzzzz", "aaaaaa")
+    assert evict(grove, 1) == ["bb"]
+    grove.expect(grove.match([ord("z")] * 8))
+    assert evict(grove, 1) == ["aaaaaa"]
+    insert(grove, "b")
+    assert [ghosts.num_tokens for ghosts in grove.queue._ghosts] == [1, 6]
+    assert grove.queue._target == 1 * 6 // 2

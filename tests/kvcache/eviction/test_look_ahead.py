@@ -114,3 +114,19 @@ def evictions_by_tenant(num_expected):
 @pytest.mark.parametrize("num_expected", [1, 4, 10])
 def test_what_one_tenant_waits_for_does_not_change_what_another_keeps(num_expected):
     assert evictions_by_tenant(num_expected) == evictions_by_tenant(0)
+
+
+def test_a_spared_leaf_that_is_visited_is_as_urgent_as_any_visited_now():
+    grove, (a, b, *_) = plant("lru", num_leaves=2)
+    grove.expect(a)
+    grove.queue.first()
+    grove.match([0])
+    assert grove.queue.order_key() == b.last_access
+
+
+def test_a_spared_leaf_that_is_locked_does_not_make_its_namespace_give():
+    grove, (a, *_) = plant("lru", num_leaves=1)
+    grove.expect(a)
+    grove.queue.first()
+    grove.lock(a)
+    assert grove.queue.order_key() is None
