@@ -8,7 +8,7 @@ watches on it at once: they fall to what is left.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from minisgl.kvcache.base import Watch
 from minisgl.kvcache.radix_forest import RadixRoot
@@ -56,7 +56,7 @@ class WatchList:
         node = watch.node
         assert node is not None, "expected, but watched no longer"
         if watch.expected and not expected:
-            self._discount(watch, node)
+            self._discount(watch.root, node, 1)
         elif expected and not watch.expected:
             node.num_expected += 1
         watch.expected = expected
@@ -77,22 +77,43 @@ class WatchList:
 
     def split(self, front: RadixNode, back: RadixNode, cached_len: int) -> None:
         """`front`, a path of `cached_len` tokens, was split off `back`: it gets those that match no further."""
-        if back.watchers is None:
+        moved = {place: group for place, group in (back.watchers or {}).items() if place[0] <= cached_len}
+        if not moved:
             return
-        for watches in [group for place, group in back.watchers.items() if place[0] <= cached_len]:
-            for watch in list(watches):
-                self._take_off(watch)
-                self._hang(watch, front, watch.cached_len)
+        assert back.watchers is not None
+        for place in moved:
+            del back.watchers[place]
+        front.watchers, back.watchers = moved, back.watchers or None
+        self._rehang([watch for group in moved.values() for watch in group], back, front)
 
     def shorten(self, node: RadixNode, target: RadixNode) -> None:
         """What lies below the end of `target` is gone from `node`, which is below it or `target` itself."""
         if node.watchers is None:
             return
-        cached_len = path_len(target)
-        for watches in list(node.watchers.values()):
-            for watch in list(watches):
-                if watch.cached_len > cached_len:
-                    self._move(watch, target, cached_len)
+        cached_len, fallen = path_len(target), dict[RadixWatch, None]()
+        for place in [place for place in node.watchers if place[0] > cached_len]:
+            fallen.update(node.watchers.pop(place))
+        node.watchers = node.watchers or None
+        if not fallen:
+            return
+        for watch in fallen:
+            watch.cached_len = cached_len
+        if target.watchers is None:
+            target.watchers = {}
+        # They all matched what is gone, so they all need the same page next.
+        target.watchers.setdefault(self._place(next(iter(fallen))), {}).update(fallen)
+        self._changed.update(fallen)
+        self._rehang(fallen, node, target)
+
+    def _rehang(self, watches: Collection[RadixWatch], old: RadixNode, new: RadixNode) -> None:
+        """Those of `old` that are filed at `new` now."""
+        num_expected = 0
+        for watch in watches:
+            watch.node = new
+            num_expected += watch.expected
+        if num_expected:
+            new.num_expected += num_expected
+            self._discount(next(iter(watches)).root, old, num_expected)
 
     def _advance(self, watch: RadixWatch, node: RadixNode) -> None:
         found, cached_len = seek(node, watch.tokens, watch.cached_len, self._page_size)
@@ -106,27 +127,31 @@ class WatchList:
 
     def _hang(self, watch: RadixWatch, node: RadixNode, cached_len: int) -> None:
         watch.node, watch.cached_len = node, cached_len
+        place = self._place(watch)
         if node.watchers is None:
             node.watchers = {}
-        node.watchers.setdefault(self._place(watch), {})[watch] = None
+        if (group := node.watchers.get(place)) is None:
+            node.watchers[place] = {watch: None}
+        else:
+            group[watch] = None
         node.num_expected += watch.expected
 
     def _take_off(self, watch: RadixWatch) -> None:
         node, place = watch.node, self._place(watch)
         assert node is not None, "watched no longer"
         assert node.watchers is not None, f"{node} knows nothing of a watch on it"
-        del node.watchers[place][watch]
-        if not node.watchers[place]:
+        group = node.watchers[place]
+        del group[watch]
+        if not group:
             del node.watchers[place]
-        if not node.watchers:
-            node.watchers = None
+            node.watchers = node.watchers or None
         if watch.expected:
-            self._discount(watch, node)
+            self._discount(watch.root, node, 1)
 
-    def _discount(self, watch: RadixWatch, node: RadixNode) -> None:
-        node.num_expected -= 1
+    def _discount(self, root: RadixRoot, node: RadixNode, num_expected: int) -> None:
+        node.num_expected -= num_expected
         if node.num_expected == 0:
-            watch.root.queue.unexpected(node)
+            root.queue.unexpected(node)
 
     def _place(self, watch: RadixWatch) -> Place:
         start = watch.cached_len * TOKEN_BYTES
