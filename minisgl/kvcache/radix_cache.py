@@ -119,9 +119,9 @@ class RadixPrefixCache(BasePrefixCache):
 
         A parent may become the next leaf. AssertionError if too few are evictable.
         """
-        evictable, protected = self.size_info
-        assert num_pages * self.page_size <= evictable, (
-            f"cannot evict {num_pages * self.page_size} tokens: {evictable} evictable, {protected} protected"
+        evictable, wanted = self._tree.evictable_size, num_pages * self.page_size
+        assert wanted <= evictable, (
+            f"cannot evict {wanted} tokens: {evictable} evictable, {self._tree.protected_size} protected"
         )
         return self._tree.evict(num_pages, trim)
 
