@@ -29,8 +29,8 @@ from minisgl.utils.math import div_ceil
 class CacheManager:
     """Owns pages, prefix cache, locks and page-table rows.
 
-    `admit` may say no. What it grants never fails later, unless somebody was promised more since: then look at
-    `missing_pages` before `grow`.
+    `admit` may say no. What it grants never fails later, unless somebody was promised more since: then `new_pages` of
+    all must not be more than `obtainable_pages` before they `grow`.
     """
 
     def __init__(
@@ -59,10 +59,11 @@ class CacheManager:
 
         Less than 0 after promises were raised over what there is.
         """
-        return self._obtainable_pages - self._reserved
+        return self.obtainable_pages - self._reserved
 
     @property
-    def _obtainable_pages(self) -> int:
+    def obtainable_pages(self) -> int:
+        """Pages that are free or evictable, whoever they are promised to."""
         return self._free.num_free + self.prefix_cache.size_info.evictable_size // self.page_size
 
     @property
@@ -106,11 +107,6 @@ class CacheManager:
         self._reserved += change
         if change < 0:
             self.epoch += 1
-
-    def missing_pages(self, needs: Iterable[tuple[Allocation, int]]) -> int:
-        """How many pages too few are free or evictable to let each allocation grow to so many tokens."""
-        wanted = sum(self.new_pages(allocation, device_len) for allocation, device_len in needs)
-        return max(0, wanted - self._obtainable_pages)
 
     def new_pages(self, allocation: Allocation, device_len: int) -> int:
         """Pages that it takes to let it grow to `device_len` tokens."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from minisgl.scheduler.allocation import Allocation
@@ -12,15 +12,11 @@ from minisgl.scheduler.reserve import Reserve
 
 
 class Need(NamedTuple):
-    """A running request, and the tokens, from its first, that its pages must hold with the next batch."""
+    """A running request, and the pages that it needs for the next batch and does not have."""
 
     request: Request
-    device_len: int
-
-    @property
-    def allocation(self) -> Allocation:
-        assert self.request.allocation is not None
-        return self.request.allocation
+    allocation: Allocation
+    num_pages: int
 
 
 class Promises:
@@ -45,22 +41,23 @@ class Promises:
         self._reserve.retracted()
         self._outdated = True
 
-    def renew(self, running: Collection[Request]) -> None:
-        """Promise everybody what is known to be likely now, if that has changed."""
+    def renew(self, admitted: Iterable[Request]) -> None:
+        """Promise all that run what is known to be likely now, if that has changed."""
         if self._outdated:
-            for request in running:
-                self._promise(request)
+            for request in admitted:
+                if request.is_running:
+                    self._promise(request)
             self._outdated = False
 
-    def missing_pages(self, needs: Sequence[Need]) -> int:
-        """How many pages too few there are for `needs`."""
-        return self._manager.missing_pages((need.allocation, need.device_len) for need in needs)
+    def missing_pages(self, needs: Iterable[Need]) -> int:
+        """How many pages too few are free or evictable for `needs`."""
+        return max(0, sum(need.num_pages for need in needs) - self._manager.obtainable_pages)
 
-    def extend(self, needs: Sequence[Need]) -> None:
+    def extend(self, needs: Iterable[Need]) -> None:
         """Promise more to those who need more than they were promised."""
-        for need in needs:
-            if self._manager.new_pages(need.allocation, need.device_len) > need.allocation.reserved_pages:
-                self._promise(need.request)
+        for request, allocation, num_pages in needs:
+            if num_pages > allocation.reserved_pages:
+                self._promise(request)
 
     def _promise(self, request: Request) -> None:
         assert request.allocation is not None
@@ -75,7 +72,7 @@ def choose_victim(manager: CacheManager, running: Sequence[Request], needs: Sequ
     comes to its end.
     """
     assert len(running) > 1, f"{missing} pages are missing for the only request that runs"
-    wanted = {need.request.uid: manager.new_pages(need.allocation, need.device_len) for need in needs}
+    wanted = {need.request.uid: need.num_pages for need in needs}
     candidates = running[1:]
     losses = manager.sole_pages([request.allocation for request in candidates if request.allocation])
     best, victim = (False, -1), candidates[-1]

@@ -33,9 +33,9 @@ from minisgl.message import (
 from minisgl.scheduler.admission import Admission
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.counters import Counters
+from minisgl.scheduler.planner import Planner
 from minisgl.scheduler.request import Request, RequestState
 from minisgl.scheduler.reserve import RESERVES
-from minisgl.scheduler.retraction import Need, Promises, choose_victim
 
 
 def _nothing_in_flight() -> None:
@@ -66,17 +66,16 @@ class Scheduler:
     ) -> None:
         self.cache_manager = cache_manager
         self.limits = limits
-        self.max_extend_tokens = max_extend_tokens
         self.end_token_ids = end_token_ids
-        self.alternates = alternates
         estimates = RESERVES[reserve]()
-        self._promises = Promises(cache_manager, estimates)
         self._admission = Admission(cache_manager, estimates, policy, max_overtakes, lookahead)
         self._admitted: dict[int, Request] = {}  # until their pages are released
-        self._replies: list[Reply] = []
         self._counters = Counters()
+        self._planner = Planner(
+            cache_manager, self._admission, self._admitted, self._counters, estimates, max_extend_tokens, alternates
+        )
+        self._replies: list[Reply] = []
         self._step = 0
-        self._decodes_paused = False
 
     @property
     def has_work(self) -> bool:
@@ -123,13 +122,7 @@ class Scheduler:
 
         settle: commits the batch in flight. Called when pages run out, as nobody in flight can be retracted.
         """
-        self._make_room(settle)
-        prefills = self._plan_prefills()
-        decodes = self._decoding()
-        self._decodes_paused = bool(decodes) and self._pauses_decodes(prefills)
-        if self._decodes_paused:
-            decodes = []
-        work = [(request, 1) for request in decodes] + prefills
+        work = self._planner.choose(settle)
         if not work:
             return None
         reqs = tuple(self._launch(request, num_tokens, row) for row, (request, num_tokens) in enumerate(work))
@@ -138,82 +131,10 @@ class Scheduler:
         self._counters.num_batches += 1
         return batch
 
-    def _plan_prefills(self) -> list[tuple[Request, int]]:
-        """Who computes how many prompt tokens: unfinished prompts first, then new ones, in order of arrival."""
-        chosen, budget = self._running_prefills()
-        if budget > 0:
-            for request in self._admission.admit():
-                self._admitted[request.uid] = request
-                if request.num_admissions == 1:
-                    self._counters.admitted(request)
-                budget = self._choose(chosen, request, budget)
-                if budget == 0:
-                    break
-        return chosen
-
-    def _running_prefills(self) -> tuple[list[tuple[Request, int]], int]:
-        """The next chunks of unfinished prompts, and the tokens that are left for others."""
-        budget = self.max_extend_tokens
-        chosen: list[tuple[Request, int]] = []
-        for request in self._admitted.values():
-            if request.state is RequestState.PREFILL:
-                budget = self._choose(chosen, request, budget)
-        return chosen, budget
-
-    @staticmethod
-    def _choose(chosen: list[tuple[Request, int]], request: Request, budget: int) -> int:
-        num_tokens = min(budget, request.prefill_len - request.device_len)
-        if num_tokens > 0:
-            chosen.append((request, num_tokens))
-        return budget - num_tokens
-
-    def _decoding(self) -> list[Request]:
-        return [request for request in self._admitted.values() if request.wants_token]
-
-    def _pauses_decodes(self, prefills: list[tuple[Request, int]]) -> bool:
-        """Whether this batch is prompts alone: they all end in it, nobody waits, and decodes ran just before."""
-        if not prefills or not self.alternates or self._decodes_paused or self._admission:
-            return False
-        return all(request.device_len + num_tokens == request.prefill_len for request, num_tokens in prefills)
-
     def _launch(self, request: Request, num_tokens: int, row: int) -> Req:
         assert request.allocation is not None
         self.cache_manager.grow(request.allocation, request.device_len + num_tokens)
         return request.launch(num_tokens, row)
-
-    # ---- pages
-
-    def _make_room(self, settle: Callable[[], None]) -> None:
-        """Pages for the next token or chunk of all who run; whoever loses least gives up its own if they run out."""
-        if not self._promises.adapt:
-            return
-        self._promises.renew(self._running())
-        needs = self._needs()
-        if self._promises.missing_pages(needs):
-            settle()
-            needs = self._needs()
-        while missing := self._promises.missing_pages(needs):
-            self._retract(choose_victim(self.cache_manager, self._running(), needs, missing))
-            needs = self._needs()
-        self._promises.extend(needs)
-
-    def _needs(self) -> list[Need]:
-        decodes = [Need(request, request.device_len + 1) for request in self._decoding()]
-        chunks = [Need(request, request.device_len + num_tokens) for request, num_tokens in self._running_prefills()[0]]
-        return decodes + chunks
-
-    def _running(self) -> list[Request]:
-        return [request for request in self._admitted.values() if request.is_running]
-
-    def _retract(self, request: Request) -> None:
-        """What it has computed stays cached while there is room; it goes on from there as soon as it fits again."""
-        assert request.allocation is not None
-        del self._admitted[request.uid]
-        self.cache_manager.release(request.allocation, request.ids(request.committed_len))
-        request.retract()
-        self._admission.add_first(request)
-        self._promises.retracted()
-        self._counters.num_retracted += 1
 
     # ---- commit
 
@@ -321,7 +242,7 @@ class Scheduler:
         """The request is over. Its pages go back now, or with the commit of its last launched batch."""
         request.state = state
         if state is RequestState.FINISHED and (reply is None or reply.finish_reason != "error"):
-            self._promises.finished(request)
+            self._planner.finished(request)
         self._counters.ended((reply and reply.finish_reason) or "stop")
         if reply is not None:
             self._replies.append(reply)
