@@ -36,6 +36,7 @@ from minisgl.scheduler.scheduler import Scheduler
 VOCABULARY = 150_000
 PAGE_SIZE, NUM_PAGES, NUM_ROWS, MAX_SEQ_LEN, BUDGET = 16, 20_000, 64, 4096, 2048
 MAX_OVERTAKES, LOOKAHEAD = 64, 256
+WARM_UP = 200  # steps that are not measured
 
 Prompts = Iterator[Int32Array]
 
@@ -59,13 +60,14 @@ WORKLOADS: dict[str, Callable[[np.random.Generator], Prompts]] = {"shared": shar
 class Bench:
     """A scheduler, and an engine whose every token is 3."""
 
-    def __init__(self, policy: str, lookahead: int, prompts: Prompts) -> None:
+    def __init__(self, policy: str, lookahead: int, prompts: Prompts, num_waiting: int = 0) -> None:
         manager = CacheManager(NUM_PAGES, PAGE_SIZE, NUM_ROWS, MAX_SEQ_LEN, "radix")
         limits = Limits(VOCABULARY, MAX_SEQ_LEN, NUM_PAGES * PAGE_SIZE)
         self.scheduler = Scheduler(
             manager, limits, BUDGET, policy=policy, max_overtakes=MAX_OVERTAKES, lookahead=lookahead
         )
         self.prompts = prompts
+        self.num_waiting = num_waiting
         self.uids = count()
         self.plans, self.commits, self.arrivals = Stopwatch(), Stopwatch(), Stopwatch()
 
@@ -86,9 +88,28 @@ class Bench:
         self.scheduler.take_replies()
         return batch
 
-    @property
-    def steps(self) -> list[float]:
-        return [plan + commit for plan, commit in zip(self.plans.times, self.commits.times, strict=True)]
+    def fill(self) -> None:
+        while self.scheduler.stats().num_waiting < self.num_waiting:
+            self.arrive()
+
+    def forget_times(self) -> None:
+        for watch in (self.plans, self.commits, self.arrivals):
+            watch.times.clear()
+
+    def row(self, workload: str, policy: str, lookahead: int) -> Row:
+        steps, stats = np.add(self.plans.times, self.commits.times), self.scheduler.stats()
+        return Row(
+            self.num_waiting,
+            workload,
+            policy,
+            lookahead,
+            median=float(np.median(steps)),
+            p99=float(np.percentile(steps, 99)),
+            max=float(steps.max()),
+            plan=median(self.plans.times),
+            arrival=median(self.arrivals.times),
+            hit_rate=stats.hit_tokens / stats.queried_tokens,
+        )
 
 
 @dataclass(frozen=True)
@@ -107,30 +128,22 @@ class Row:
     hit_rate: float
 
 
-def measure_steps(workload: str, policy: str, lookahead: int, num_waiting: int, num_steps: int) -> Row:
-    bench = Bench(policy, lookahead, WORKLOADS[workload](np.random.default_rng(0)))
-    for _ in range(num_waiting):
-        bench.arrive()
+def measure_steps(workload: str, policy: str, lookahead: int, lengths: list[int], num_steps: int) -> list[Row]:
+    """Queues of all `lengths` take turns in one process, so that a neighbour on the machine slows all of them."""
+    benches = {
+        length: Bench(policy, lookahead, WORKLOADS[workload](np.random.default_rng(0)), length) for length in lengths
+    }
+    for bench in benches.values():
+        bench.fill()
     gc.collect()
     gc.freeze()
-    for step in range(-200, num_steps):
-        if step == 0:
-            for watch in (bench.plans, bench.commits, bench.arrivals):
-                watch.times.clear()
-        bench.step()
-        while bench.scheduler.stats().num_waiting < num_waiting:
-            bench.arrive()
-    steps, stats = np.array(bench.steps), bench.scheduler.stats()
-    return Row(
-        num_waiting,
-        workload,
-        policy,
-        lookahead,
-        *(float(np.percentile(steps, at)) for at in (50, 99, 100)),
-        median(bench.plans.times),
-        median(bench.arrivals.times),
-        stats.hit_tokens / stats.queried_tokens,
-    )
+    for step in range(-WARM_UP, num_steps):
+        for bench in benches.values():
+            if step == 0:
+                bench.forget_times()
+            bench.step()
+            bench.fill()
+    return [bench.row(workload, policy, lookahead) for bench in benches.values()]
 
 
 def admissions_before_the_cold(policy: str, num_hot: int = 1000) -> int:
@@ -174,9 +187,9 @@ def main() -> None:
     print(f"{machine()}\n{NUM_ROWS} running, {args.steps:,} steps; microseconds")
     lengths = [int(length) for length in args.waiting.split(",")]
     rows = []
-    for *case, num_waiting in product(WORKLOADS, policies, (0, LOOKAHEAD), lengths):
+    for case in product(WORKLOADS, policies, (0, LOOKAHEAD)):
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:
-            rows.append(process.submit(measure_steps, *case, num_waiting, args.steps).result())
+            rows += process.submit(measure_steps, *case, lengths, args.steps).result()
     print_table(rows)
     for policy in policies:
         before = admissions_before_the_cold(policy)
