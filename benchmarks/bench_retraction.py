@@ -4,9 +4,10 @@
     python benchmarks/bench_retraction.py --streams 16 --json result.json
 
 SmolLM2-135M in float32, sampled with seeds. Every stream may generate 256 tokens, but ends sooner: lengths are
-log-normal with median 40, as answers of a chat vary. A run with room for all gives the texts; in the measured runs each
-stream has a token of its own that ends it where its length is reached, so the scheduler cannot know. The pool holds a
-quarter of the tokens that all streams have at their ends. Wall time from submission to the last token, in turns.
+log-normal, with median 20 in the first half of the streams and 60 in the second, so that what was learned is too
+little and pages run out. A run with room for all gives the texts; in the measured runs each stream has a token of its
+own that ends it where its length is reached, so the scheduler cannot know. The pool holds a quarter of the tokens that
+all streams have at their ends. Wall time from submission to the last token, in turns.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from stopwatch import machine
 
 from minisgl import LLM, SamplingParams
 
-PROMPT_LEN, MAX_TOKENS, MEDIAN_LEN = 32, 256, 40
+PROMPT_LEN, MAX_TOKENS = 32, 256
+MEDIAN_LENS = 20, 60  # of outputs, in the first and the second half
 VOCAB = 49_000
 TARGET = 1.5
 
@@ -60,7 +62,8 @@ def make_streams(num_streams: int, seed: int) -> Streams:
     """Random prompts, and what is generated for them with room for all."""
     rng = np.random.default_rng(seed)
     prompts = rng.integers(3, VOCAB, (num_streams, PROMPT_LEN)).tolist()
-    lengths = np.clip(np.exp(rng.normal(np.log(MEDIAN_LEN), 0.7, num_streams)), 4, MAX_TOKENS - 6).astype(int)
+    medians = np.where(np.arange(num_streams) < num_streams // 2, *MEDIAN_LENS)
+    lengths = np.clip(np.exp(rng.normal(np.log(medians), 0.5)), 4, MAX_TOKENS - 6).astype(int)
     with make_llm(num_streams * (PROMPT_LEN + MAX_TOKENS), num_streams, "full") as llm:
         params = [sampled(seed, int(length)) for seed, length in enumerate(lengths)]
         outputs = llm.generate(prompts, params)

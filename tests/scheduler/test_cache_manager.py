@@ -181,3 +181,54 @@ def test_one_salt_never_finds_what_another_one_stored() -> None:
     found = [manager.match(ids(5, 6, 7, 8), space).cached_len for space in (mine, PUBLIC, Namespace("other"))]
     assert found == [3, 0, 0]
     manager.check_integrity()
+
+
+def test_a_promise_may_be_raised_over_what_there_is_and_then_nobody_starts() -> None:
+    manager = CacheManager(8, 1, 4, 16, "radix")
+    first, second = start(manager, ids(5), 3), start(manager, ids(6), 3)
+    manager.promise(first, 8)
+    assert manager.available_pages == -3
+    assert manager.admit(manager.match(ids(7)), 1) is None
+    manager.check_integrity()
+    epoch = manager.epoch
+    manager.promise(first, 2)
+    assert manager.epoch > epoch  # who was blocked may fit now
+    assert manager.available_pages == 3
+    manager.check_integrity()
+    manager.promise(second, 0)  # what it holds stays promised
+    assert second.promised_pages == 1
+    manager.check_integrity()
+
+
+def test_integrity_check_names_pages_promised_twice() -> None:
+    manager = CacheManager(8, 1, 4, 16, "radix")
+    first = start(manager, ids(5), 3)
+    manager.promise(first, 10)
+    first.raised_pages = 0
+    with pytest.raises(AssertionError, match="-2 pages available, though promises were raised by 0"):
+        manager.check_integrity()
+
+
+def test_pages_that_nobody_else_who_runs_holds_are_counted() -> None:
+    manager = CacheManager(16, 1, 4, 16, "radix")
+    first = start(manager, ids(5, 6, 7, 8), 6)
+    manager.store(first, ids(5, 6, 7, 8))
+    second = start(manager, ids(5, 6, 9), 6)
+    assert manager.sole_pages([first, second]) == [2, 1]
+    manager.release(first, ids(5, 6, 7, 8))
+    assert manager.sole_pages([second]) == [3]
+
+
+def test_after_the_purge_of_a_prefix_only_those_that_begin_so_store_nothing() -> None:
+    manager = CacheManager(16, 1, 4, 16, "radix")
+    purged, other = start(manager, ids(5, 6, 7), 4), start(manager, ids(5, 9, 9), 4)
+    for allocation, tokens in ((purged, ids(5, 6, 7)), (other, ids(5, 9, 9))):
+        manager.store(allocation, tokens)
+    manager.purge([purged], PUBLIC, ids(5, 6))
+    manager.check_integrity()
+    for allocation, tokens in ((purged, ids(5, 6, 7)), (other, ids(5, 9, 9))):
+        manager.release(allocation, tokens)
+        manager.check_integrity()
+    assert manager.match(ids(5, 6, 7, 1)).cached_len == 1
+    assert manager.match(ids(5, 9, 9, 1)).cached_len == 3
+    assert manager.num_free_pages == 16 - 3

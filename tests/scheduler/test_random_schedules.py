@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from support.kv_oracle import reference
 from support.serving import Serving
 
+from minisgl.kvcache.eviction import EVICTION_POLICIES
+from minisgl.scheduler.ordering import POLICIES
 from minisgl.utils.math import div_ceil
 
 END_TOKENS = frozenset(range(3, 12))
@@ -120,7 +122,7 @@ def play(seed: int, num_steps: int) -> Serving:
         end_token_ids=END_TOKENS if rng.random() < 0.5 else frozenset(),
         reserve=rng.choice(["full", "estimate", "estimate", "stingy"]),
     )
-    Play(rng, serving, salts=rng.choice([("",), ("", "a", "b")]), longest=rng.choice([9, 9, 60])).run(num_steps)
+    Play(rng, serving, salts=rng.choice([("",), ("", "a", "b")]), longest=rng.choice([9, 9, 30])).run(num_steps)
     return serving
 
 
@@ -135,6 +137,8 @@ def play_dry(seed: int, page_size: int, overlap: bool) -> Serving:
         overlap=overlap,
         end_token_ids=END_TOKENS,
         reserve="stingy",
+        policy=rng.choice(POLICIES.names),
+        eviction=rng.choice(EVICTION_POLICIES.names),
     )
     Play(rng, serving, salts=("", "a"), longest=50).run(60)
     return serving

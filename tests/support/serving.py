@@ -47,8 +47,9 @@ class Serving:
         policy: str = "fcfs",
         max_overtakes: int = 64,
         lookahead: int = 256,
+        eviction: str = "lru",
     ) -> None:
-        self.manager = CacheManager(num_pages, page_size, max_running_req, max_seq_len, cache_type)
+        self.manager = CacheManager(num_pages, page_size, max_running_req, max_seq_len, cache_type, eviction)
         self.engine = OracleEngine(num_pages, page_size, max_running_req, div_ceil(max_seq_len, page_size))
         limits = Limits(VOCAB, max_seq_len, num_pages * page_size)
         self.scheduler = Scheduler(
