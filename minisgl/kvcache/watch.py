@@ -116,6 +116,8 @@ class WatchList:
             self._discount(next(iter(watches)).root, old, num_expected)
 
     def _advance(self, watch: RadixWatch, node: RadixNode) -> None:
+        if path_len(node) != watch.cached_len:  # it was noted twice, and its match ends half-way in a node by now
+            return
         found, cached_len = seek(node, watch.tokens, watch.cached_len, self._page_size)
         if found is not node:
             self._move(watch, found, cached_len)

@@ -66,6 +66,18 @@ def test_a_watch_that_ends_within_a_node_goes_on_from_there_after_a_split(cache)
     cache.check_integrity()
 
 
+def test_a_watch_that_was_noted_twice_goes_on_once():
+    cache = RadixPrefixCache(torch.device("cpu"), page_size=1)
+    cache.insert_pages(ids(1), ids(0))
+    watch = cache.watch(ids(1, 2, 5))
+    cache.insert_pages(ids(1, 2, 9), ids(0, 1, 2))
+    cache.evict_pages(2)
+    cache.insert_pages(ids(1, 2, 9), ids(0, 1, 2))
+    cache.insert_pages(ids(1, 2, 9, 5), ids(0, 1, 2, 3))
+    assert cache.advance_watches(9) == [watch]
+    assert watch.cached_len == 2
+
+
 def test_what_is_not_watched_any_more_is_not_followed(cache):
     watch = cache.watch(ids(9, 9), SALT)
     cache.insert_pages(ids(9, 9), ids(8), SALT)
