@@ -34,9 +34,9 @@ class Leaders:
         self._starts: dict[Namespace, Counter[int]] = {}  # how many of a namespace began to compute where
 
     def add(self, request: Request) -> None:
-        """It was admitted just now."""
-        if request in self._keys:
-            self._remove(request)
+        """It was admitted just now. One that had been here before is pruned by then."""
+        if not self._leads(request, request.prefill_len):
+            return
         start, ids = request.device_len, request.ids(request.prefill_len)
         windows = [window for window in self._windows if start + window <= len(ids)]
         if not windows:
@@ -60,14 +60,15 @@ class Leaders:
         """
         request = waiting.request
         prompt = request.ids(request.prefill_len)[:-1]
-        best, matched_len = None, waiting.cached_len
-        for leader in self._candidates(request.namespace, prompt, matched_len):
+        best = None
+        for leader in self._candidates(request.namespace, prompt, waiting.cached_len):
             shared_len = self._aligned(common_prefix_len(prompt, leader.ids(leader.prefill_len)))
-            if (best is None or shared_len > best[1]) and self._leads(leader, shared_len):
+            if best is None or shared_len > best[1]:
                 best = leader, shared_len
         if best is None:
             return None
-        matched_len = max(matched_len, self._aligned(best[0].committed_len))
+        # What the leader has stored may not have been noticed yet.
+        matched_len = max(waiting.cached_len, self._aligned(best[0].committed_len))
         return best if best[1] - matched_len >= _worth(request.prefill_len - matched_len) else None
 
     def computes_for(self, waiting: Waiting) -> bool:

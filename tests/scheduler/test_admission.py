@@ -66,6 +66,18 @@ def test_a_long_queue_moves_up_a_few_requests_a_step(monkeypatch: pytest.MonkeyP
     assert admitted(serving) == [first, *hot, *cold]
 
 
+def test_a_request_that_leaves_before_it_could_move_up_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("minisgl.scheduler.admission.MAX_REKEYED", 1)
+    serving = Serving(400, max_running_req=1, policy="lpm")
+    first = serving.submit(prompt(40), max_tokens=9)
+    hot = [serving.submit([*prompt(40), 210 + n], max_tokens=1) for n in range(6)]
+    for _ in range(3):
+        serving.step()
+    serving.abort(hot[4])
+    serving.run()
+    assert admitted(serving) == [first, *hot[:4], hot[5]]
+
+
 def test_what_the_next_requests_would_hit_is_evicted_last() -> None:
     """By LRU alone the older of two prompts would go, which is the one that is wanted next."""
     hits = {}

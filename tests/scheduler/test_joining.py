@@ -107,6 +107,34 @@ def test_a_step_passes_over_a_bounded_number_of_followers(
     assert serving.engine.num_computed == 80 + 16 * TAIL + 2
 
 
+def test_nobody_waits_for_what_was_stored_already_though_nobody_has_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After three chunks of 24 the leader has 8 tokens left that the other needs too: less than half of its 17."""
+    monkeypatch.setattr("minisgl.scheduler.admission.MAX_ADVANCED", 0)
+    serving = Serving(400, max_extend_tokens=24)
+    serving.submit([*PREFIX, *tail(1), 7, 7, 7, 7], max_tokens=1)
+    other = serving.submit([*PREFIX, *tail(2), 7, 7, 7, 7], max_tokens=1)
+    for _ in range(4):
+        serving.step()
+    assert [req.uid for req in serving.engine.batches[3].batch.reqs] == [0, other]
+    serving.run()
+    assert serving.cached_len[other] == 72
+
+
+def test_followers_come_back_a_few_a_step_and_one_that_is_aborted_meanwhile_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("minisgl.scheduler.admission.MAX_REJOINED", 1)
+    serving = Serving(1000)
+    uids = [serving.submit(PREFIX + tail(number), max_tokens=1) for number in range(5)]
+    serving.step()
+    serving.step()
+    serving.abort(uids[2])
+    serving.run()
+    assert {uid for uid in uids if serving.finished[uid].finish_reason == "abort"} == {uids[2]}
+    starts = [len(launched.batch.reqs) for launched in serving.engine.batches]
+    assert starts == [1, 1, 1, 1]
+
+
 @EVERY_POLICY
 def test_a_request_with_prompt_log_probabilities_joins_nobody(policy: str) -> None:
     serving = Serving(1000, policy=policy)
