@@ -60,7 +60,7 @@ class Order:
         return [self[index] for index in range(self._quota)]
 
     def add(self, waiting: Waiting) -> None:
-        waiting.place = (waiting.urgency, self._policy.key(waiting), waiting.number, waiting)
+        waiting.place = (waiting.urgency, self._key(waiting), waiting.number, waiting)
         self._places.add(waiting.place)
         if len(self) <= self._quota:  # it was removed only to change its place
             self._mark(waiting, True)
@@ -78,7 +78,7 @@ class Order:
 
     def rekey(self, waiting: Waiting) -> None:
         """Its number may have changed."""
-        if waiting.place[1] != self._policy.key(waiting):
+        if waiting.place[1] != self._key(waiting):
             self.remove(waiting)
             self.add(waiting)
 
@@ -102,6 +102,10 @@ class Order:
         assert sorted(expected) == sorted(waiting.number for *_, waiting in places[:quota]), (
             f"{expected} are marked, and not the first {quota} of {places}"
         )
+
+    def _key(self, waiting: Waiting) -> int:
+        """Those that come before others are in order of age, so that their slots never change hands."""
+        return self._policy.key(waiting) if waiting.urgency == ORDINARY else 0
 
     def _mark(self, waiting: Waiting, expected: bool) -> None:
         waiting.expected = expected

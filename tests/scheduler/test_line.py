@@ -64,8 +64,21 @@ def test_who_gave_up_its_pages_is_next_and_of_several_the_oldest(policy: str) ->
     line = make_line(policy, [make_waiting(n, cached_len=64, priority=9, salt="a") for n in range(10, 13)])
     line.add(make_waiting(8, salt="b", returned=True))
     line.add(make_waiting(7, salt="c", returned=True))
-    line.add(make_waiting(9, salt="a", returned=True))
-    assert served(line) == [7, 8, 9, 10, 11, 12]
+    line.add(make_waiting(9, cached_len=64, priority=9, salt="a", returned=True))
+    line.add(make_waiting(6, salt="a", returned=True))  # the policy alone would take 9 first
+    assert served(line) == [6, 7, 8, 9, 10, 11, 12]
+
+
+@EVERY_POLICY
+def test_who_gives_up_its_pages_again_finds_its_slot_free(policy: str) -> None:
+    """Found by the random schedules: it had left its slot to an older one that waited still."""
+    waiting = [make_waiting(1, returned=True), make_waiting(2, cached_len=64, priority=9, returned=True)]
+    line = make_line(policy, waiting)
+    gone = line.first()
+    assert gone is not None
+    line.take_turn(gone)
+    line.add(make_waiting(gone.number, returned=True))
+    line.check_integrity()
 
 
 def test_a_request_moves_when_more_of_it_is_cached() -> None:
