@@ -39,7 +39,9 @@ class RadixForest:
 
     def plant(self, namespace: Namespace) -> RadixRoot:
         """The root of `namespace`, which is about to get a node or a watch."""
-        root = self.find(namespace)
+        if namespace is PUBLIC:
+            return self.public
+        root = self._roots.get(namespace)
         if root is None:
             root = RadixRoot(namespace, self._make_queue())
             if len(self._roots) == 1:

@@ -135,7 +135,9 @@ class RadixTree:
             node = parent
         assert isinstance(node, RadixRoot), f"{first}, or a node above it, was evicted before it was locked"
         if num_moved:
-            self._move_to_protected(num_moved // TOKEN_BYTES)
+            num_tokens = num_moved // TOKEN_BYTES
+            self.evictable_size -= num_tokens
+            self.protected_size += num_tokens
 
     def unlock(self, node: RadixNode) -> None:
         assert node.ref_count > 0, f"{node} is unlocked more often than it was locked"
@@ -148,7 +150,9 @@ class RadixTree:
             node = parent
         assert isinstance(node, RadixRoot), f"{first}, or a node above it, was evicted while it was locked"
         if num_moved:
-            self._move_to_protected(-num_moved // TOKEN_BYTES)
+            num_tokens = num_moved // TOKEN_BYTES
+            self.evictable_size += num_tokens
+            self.protected_size -= num_tokens
             node.queue.push(first)
 
     def check_integrity(self) -> None:
@@ -223,7 +227,3 @@ class RadixTree:
                 node.parent = None
             node = parent
         return node
-
-    def _move_to_protected(self, num_tokens: int) -> None:
-        self.evictable_size -= num_tokens
-        self.protected_size += num_tokens
