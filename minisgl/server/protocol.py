@@ -1,11 +1,13 @@
-"""HTTP/1 as uvicorn reads it, and what it leaves open: a head ends, in bytes and in time, and errors are OpenAI's."""
+"""HTTP/1 as uvicorn reads it, and what it leaves open: heads and trailers end, and errors are OpenAI's."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+from functools import partial
 from typing import Any
 
+from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from minisgl.server.errors import ApiError
@@ -13,8 +15,11 @@ from minisgl.server.response_writer import BODY_EXTENSION
 
 MAX_HEAD_BYTES = 2**16
 TOO_LONG = f"the request's head is over {MAX_HEAD_BYTES} bytes"
+TRAILERS_TOO_LONG = f"a chunk's extensions, or the trailers after the body, are over {MAX_HEAD_BYTES} bytes"
+UNKNOWN_CODING = "of transfer codings only 'chunked' is understood"
 HEAD_TIMEOUT_S = 60.0
 WRITE_TIMEOUT_S = 60.0  # longer than a network is likely to be down; TCP itself would wait a quarter of an hour
+CHUNKLESS_VERSIONS = ("0.9", "1.0")
 _UPGRADE = re.compile(rb"(?<=\n)upgrade(?=:)", re.IGNORECASE)
 
 
@@ -35,17 +40,42 @@ class ChunkedBody:
         self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
 
 
+async def without_chunks(
+    cycle: RequestResponseCycle,
+    app: ASGI3Application,
+    scope: Scope,
+    receive: ASGIReceiveCallable,
+    send: ASGISendCallable,
+) -> None:
+    """`app` for a client older than chunks: a body of unknown length ends with the connection (RFC 9112, 6.1)."""
+    ends_with_connection = False
+
+    async def send_plain(message: ASGISendEvent) -> None:
+        nonlocal ends_with_connection
+        if message["type"] == "http.response.start":
+            ends_with_connection = all(name.lower() != b"content-length" for name, _ in message.get("headers", ()))
+            if ends_with_connection:
+                cycle.chunked_encoding, cycle.keep_alive = False, False
+        elif message["type"] == "http.response.body" and ends_with_connection:
+            cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    await app(scope, receive, send_plain)
+
+
 class HttpProtocol(HttpToolsProtocol):
     """One connection. It is closed when no request is being served and the next one's head takes HEAD_TIMEOUT_S.
 
     Offers to upgrade (Java's client makes one with every request, to HTTP/2) are passed over as if they were not
-    there: the parser would drop the request's body for them.
+    there: the parser would drop the request's body for them. Trailers are passed over too: they are no headers.
 
     It is dropped when its client has taken nothing for WRITE_TIMEOUT_S of an answer that waits; that ends the request.
     """
 
     _head_bytes: int | None = None  # that came after the piece in which the head began; None: no head has begun
     _is_in_body = False
+    _num_idle = 0  # bytes since the last one of the body: lengths of chunks, extensions, trailers
+    _fault: str | None = None  # of the head, in our words
     _clock: asyncio.TimerHandle | None = None
     _write_clock: asyncio.TimerHandle | None = None  # runs while nothing more can be written
 
@@ -68,11 +98,14 @@ class HttpProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         was_in_head = self._head_bytes is not None
+        self._num_idle += len(data)
         super().data_received(data if self._is_in_body else _without_upgrade(data))
         if was_in_head and self._head_bytes is not None:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self.send_400_response(TOO_LONG)
+        if self._is_in_body and self._num_idle > MAX_HEAD_BYTES:
+            self.send_400_response(TRAILERS_TOO_LONG)
         if self.cycle is None or self.cycle.response_complete:
             self._start_clock()
 
@@ -80,16 +113,23 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._head_bytes = 0
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._is_in_body:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        if self._has_long_head():  # which came in one piece
-            raise ValueError(TOO_LONG)  # the parser stops, and uvicorn answers with a 400
+        self._fault = _fault_of(self.url, self.headers)
+        if self._fault is not None:
+            raise ValueError(self._fault)  # the parser stops, and uvicorn answers with a 400
         self._stop_clock()
-        self._head_bytes, self._is_in_body = None, True
+        self._head_bytes, self._num_idle, self._is_in_body = None, 0, True
         super().on_headers_complete()
-        scope: dict[str, Any] = self.scope  # type: ignore[assignment]
-        scope["extensions"] = {BODY_EXTENSION: ChunkedBody(self.cycle)}
         if self.expect_100_continue:  # if it is refused before that, nobody can tell whether its body still comes
             self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        self._num_idle = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._is_in_body = False
@@ -98,15 +138,18 @@ class HttpProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """The connection's last words, unless an answer is on its way, into which they would be mixed."""
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-            message = TOO_LONG if self._has_long_head() else msg
-            body = ApiError(400, message, code="invalid_http").encode()
+            body = ApiError(400, self._fault or msg, code="invalid_http").encode()
             head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
             self.transport.write(STATUS_LINE[400] + head + body)
         self.transport.close()
 
-    def _has_long_head(self) -> bool:
-        """By the lines of it that are complete; none before the first request."""
-        return sum(len(name) + len(value) + len(b": \r\n") for name, value in self.headers or ()) > MAX_HEAD_BYTES
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        scope: dict[str, Any] = cycle.scope  # type: ignore[assignment]
+        if scope["http_version"] in CHUNKLESS_VERSIONS:
+            app = partial(without_chunks, cycle, app)
+        else:
+            scope["extensions"] = {BODY_EXTENSION: ChunkedBody(cycle)}
+        super()._start_asgi_task(cycle, app)
 
     def _start_clock(self) -> None:
         if self._clock is None and not self.transport.is_closing():
@@ -130,6 +173,14 @@ class HttpProtocol(HttpToolsProtocol):
     def _stop_write_clock(self) -> None:
         if self._write_clock is not None:
             self._write_clock.cancel()
+
+
+def _fault_of(url: bytes, headers: list[tuple[bytes, bytes]]) -> str | None:
+    """Why a complete head is refused, which may have come in one piece."""
+    if len(url) + sum(len(name) + len(value) + len(b": \r\n") for name, value in headers) > MAX_HEAD_BYTES:
+        return TOO_LONG
+    codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
+    return UNKNOWN_CODING if codings not in ([], [b"chunked"]) else None
 
 
 def _without_upgrade(data: bytes) -> bytes:

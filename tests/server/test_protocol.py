@@ -102,6 +102,8 @@ def completion(*headers: bytes, **fields: Any) -> bytes:
         b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n{}",
         b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
         b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n{}",
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ],
 )
 def test_what_is_no_http_gets_an_error_in_openai_form(sent: bytes) -> None:
@@ -130,8 +132,9 @@ def test_a_head_without_end_is_refused_when_it_is_too_long(header: bytes) -> Non
 
 def test_a_head_that_is_too_long_is_refused_though_it_comes_in_one_piece() -> None:
     async def test(connect: Connect) -> None:
-        for header in (b"X-One: " + b"a" * 70_000 + b"\r\n", b"X: y\r\n" * 20_000):
-            received = await answer_to(connect, HEALTH + header + END)
+        long_path = HEALTH.replace(b"health", b"a" * 70_000)
+        for head in (HEALTH + b"X-One: " + b"a" * 70_000 + b"\r\n", HEALTH + b"X: y\r\n" * 20_000, long_path):
+            received = await answer_to(connect, head + END)
             assert received.startswith(b"HTTP/1.1 400 ")
             assert b"65536" in received
 
@@ -143,6 +146,46 @@ def test_a_body_may_be_longer_than_a_head_and_so_may_many_requests_in_a_row() ->
         long = completion(user="x" * 3 * protocol.MAX_HEAD_BYTES)
         received = await answer_to(connect, *[long] * 3, *[HEALTH + b"\r\n"] * 2000, HEALTH + END)
         assert received.count(b"HTTP/1.1 200 OK") == 2004
+
+    with_server(test)
+
+
+def in_chunks(path: bytes, rest: bytes) -> bytes:
+    """A request whose body is {}. rest: of the last chunk, after its length."""
+    head = b"POST " + path + b" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+    return head + b"\r\n2\r\n{}\r\n0" + rest
+
+
+@pytest.mark.parametrize("start", [b"\r\n", b"\r\nX: ", b";"], ids=["many trailers", "a long one", "an extension"])
+@pytest.mark.parametrize("path", [b"/v1/completions", b"/nowhere"])
+def test_a_chunked_body_without_end_is_refused_when_nothing_of_it_is_content(path: bytes, start: bytes) -> None:
+    async def test(connect: Connect) -> None:
+        _, writer = await connect()
+        writer.write(in_chunks(path, start))
+        unit = b"a" * 2**14 if start != b"\r\n" else (b"X-A: " + b"a" * 60 + b"\r\n") * 200
+        num_sent = 0
+        with contextlib.suppress(ConnectionError):
+            while num_sent < 10 * protocol.MAX_HEAD_BYTES:
+                writer.write(unit)
+                num_sent += len(unit)
+                await writer.drain()
+                await asyncio.sleep(0.001)
+        assert num_sent < 10 * protocol.MAX_HEAD_BYTES, "all of it was taken"
+        writer.close()
+
+    with_server(test)
+
+
+def test_a_chunked_body_may_be_long_in_small_chunks_with_trailers_which_are_no_headers() -> None:
+    key = b"\r\nX-Request-Id: from-a-trailer\r\n\r\n"
+    body = completion().partition(b"\r\n\r\n")[2]
+    chunks = b"".join(b"1;n=v\r\n%c\r\n" % byte for byte in body + b" " * 3 * protocol.MAX_HEAD_BYTES)
+
+    async def test(connect: Connect) -> None:
+        head = in_chunks(COMPLETIONS.encode(), b"").partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+        received = await answer_to(connect, head + chunks + b"0" + key + HEALTH + END)
+        assert received.count(b"HTTP/1.1 200 OK") == 2
+        assert b"from-a-trailer" not in received
 
     with_server(test)
 
@@ -289,6 +332,22 @@ def test_a_stream_s_tokens_are_the_same_chunks_past_all_layers_and_the_connectio
         writer.close()
 
     with_server(test, lambda request: script, sent)
+
+
+@pytest.mark.parametrize(("version", "stream"), [(b"1.0", True), (b"1.0", False), (b"0.9", True)])
+def test_an_answer_to_a_client_older_than_chunks_has_a_length_or_ends_with_the_connection(
+    version: bytes, stream: bool
+) -> None:
+    async def test(connect: Connect) -> None:
+        request = completion(b"Connection: keep-alive", stream=stream).replace(b"HTTP/1.1", b"HTTP/" + version)
+        head, _, body = (await answer_to(connect, request)).partition(b"\r\n\r\n")
+        assert b"transfer-encoding" not in head
+        assert b"connection: close" in head
+        assert (b"content-length" in head) != stream
+        assert body.startswith(b"data: " if stream else b"{")
+        assert body.endswith(b"data: [DONE]\n\n" if stream else b"}")
+
+    with_server(test)
 
 
 def _chunks(body: bytes) -> Iterable[bytes]:
