@@ -118,7 +118,10 @@ class RadixTree:
             else:
                 freed.append(node.page_bytes)
                 self.evictable_size -= node.length
-        root.queue.push(parent)
+        if root.children:
+            root.queue.push(parent)
+        else:
+            root.queue.clear()  # what it still has of the dead would keep their memory
         self.forest.prune(parent)
         return freed
 

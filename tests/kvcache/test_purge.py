@@ -1,10 +1,14 @@
 """Purges of the radix cache: what is matched no more, and when its pages come back."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 import torch
 
 from minisgl.kvcache import PUBLIC, Namespace, RadixPrefixCache
+from minisgl.kvcache.radix_node import RadixNode
 
 SALT = Namespace("a")
 
@@ -81,3 +85,19 @@ def test_the_way_down_to_a_dead_node_becomes_a_leaf_when_its_last_lock_goes():
     cache.lock_handle(below, unlock=True)
     assert sorted(cache.evict_pages(2)) == [0, 1]
     cache.check_integrity()
+
+
+def test_a_flush_lets_go_of_the_memory_of_what_it_frees():
+    class Node(RadixNode):
+        __slots__ = ("__weakref__",)
+
+    cache = make_cache(1, (1, 2))
+    node = Node(b"abcd", b"efgh", last_access=9)
+    node.hang(cache.root_node, b"abcd")
+    cache.root_node.queue.push(node)
+    alive = weakref.ref(node)
+    cache._tree.evictable_size += 1
+    cache.purge()
+    del node
+    gc.collect()
+    assert alive() is None
