@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 
 from minisgl.kvcache.radix_node import RadixNode
 
-_FEW = 64  # entries that are not worth a sweep
+_FEW = 64  # entries that are not worth a sweep, and that tell of many whether these are
 
 
 class LazyHeap:
@@ -19,8 +19,9 @@ class LazyHeap:
     and the first entry that is true is the smallest. A node whose key becomes smaller must be filed again at once.
     set_aside: what is done with an expected leaf that comes up instead of keeping it here; None: it is kept.
 
-    An entry is left behind where its node is filed elsewhere or gone. It is dropped when it comes up, and all such
-    entries are swept out before they are as many as the others.
+    An entry is left behind where its node is filed elsewhere, gone, or no unlocked leaf any more. It is dropped when it
+    comes up. Whenever there are twice as many entries as before, a sample tells whether a quarter of them is such; then
+    all of these are swept out. A tree that only grows has none, and a look at every entry would be a pause.
     """
 
     def __init__(
@@ -47,7 +48,9 @@ class LazyHeap:
         self._nodes[key] = node
         node.queued = self._number
         if len(self._keys) > self._sweep_above:
-            self._sweep()
+            if self._has_many_left_behind():
+                self._sweep()
+            self._sweep_above = 2 * max(_FEW, len(self._keys))
 
     def first(self) -> RadixNode | None:
         """The leaf with the smallest key, which stays where it is; None if there is none."""
@@ -107,6 +110,17 @@ class LazyHeap:
         elif self._nodes.get(self._key(node)) is not node:
             self.file(node)
 
+    def _has_many_left_behind(self) -> bool:
+        sample = self._keys[:: len(self._keys) // _FEW + 1]
+        return 4 * sum(map(self._is_left_behind, sample)) >= len(sample)
+
+    def _is_left_behind(self, key: int) -> bool:
+        node = self._nodes[key]
+        if node.queued != self._number or not node.evictable:
+            return True
+        now = self._key(node)
+        return now != key and self._nodes.get(now) is node
+
     def _sweep(self) -> None:
         """Forget the entries that were left behind, and file what is left by today's keys."""
         filed = dict.fromkeys(node for node in self._nodes.values() if node.queued == self._number)
@@ -118,4 +132,3 @@ class LazyHeap:
                 node.queued = 0
         self._keys[:] = self._nodes
         heapify(self._keys)
-        self._sweep_above = 2 * max(_FEW, len(self._keys))
