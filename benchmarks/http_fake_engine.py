@@ -22,7 +22,6 @@ from minisgl.message import (
     EngineInfo,
     EngineReady,
     EngineStats,
-    FlushMsg,
     RequestMsg,
     ShutdownMsg,
     StatsMsg,
@@ -113,7 +112,7 @@ class FakeEngine:
         for message in self._inbox.receive(timeout):
             if isinstance(message, UserMsg):
                 self._uids[int(message.input_ids[0]) - FIRST_ID] = message.uid
-            elif isinstance(message, StatsMsg | FlushMsg):
+            elif isinstance(message, StatsMsg):
                 self._outbox.send([StatsReply(message.uid, EngineStats())])
             elif isinstance(message, AbortMsg):
                 self._outbox.send([TokenReply(message.uid, finish_reason="abort")])
@@ -137,6 +136,12 @@ def describe() -> EngineInfo:
         overlap=False,
         max_running_req=4096,
         max_extend_tokens=8192,
+        policy="fcfs",
+        max_overtakes=64,
+        lookahead=256,
+        eviction="lru",
+        reserve="estimate",
+        heeds_priority=False,
         pid=os.getpid(),
     )
 

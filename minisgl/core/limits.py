@@ -7,7 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from minisgl.core.batch import Int32Array
+from minisgl.core.errors import FieldError
 from minisgl.core.sampling_params import SamplingParams
+
+MIN_PRIORITY, MAX_PRIORITY = -(2**31), 2**31 - 1
 
 
 class ContextLengthError(ValueError):
@@ -16,17 +19,32 @@ class ContextLengthError(ValueError):
 
 @dataclass(frozen=True)
 class Limits:
-    """max_seq_len: the context, prompt and generated tokens together. pool_len: tokens that the KV pool holds."""
+    """max_seq_len: the context, prompt and generated tokens together. pool_len: tokens that the KV pool holds.
+
+    heeds_priority: whether the priority of a request changes anything here.
+    """
 
     vocab_size: int
     max_seq_len: int
     pool_len: int
+    heeds_priority: bool = False
 
     def check(self, input_ids: Int32Array, params: SamplingParams) -> None:
         """Raise ValueError, with names and numbers, when this request can never run (ContextLengthError: too long)."""
-        self._check_ids(input_ids)
+        self.check_ids(input_ids)
         self.check_len(len(input_ids), min(params.max_tokens, 1))
         params.validate_vocab(self.vocab_size)
+
+    def check_priority(self, priority: int) -> None:
+        """Raise FieldError for a priority that is none, and for one other than 0 where it would change nothing."""
+        if isinstance(priority, bool) or not isinstance(priority, int) or not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+            raise FieldError("priority", f"priority={priority!r} is not an integer of 32 bits")
+        if priority and not self.heeds_priority:
+            raise FieldError(
+                "priority",
+                f"priority={priority} is not supported: it changes nothing without --policy priority or"
+                " --eviction priority",
+            )
 
     def check_len(self, prompt_len: int, min_new: int = 0) -> None:
         """Raise ContextLengthError when a prompt of so many tokens, and min_new more, can never run."""
@@ -58,9 +76,10 @@ class Limits:
         """
         return min(prompt_len + params.max_tokens, self.max_seq_len, self.pool_len + 1)
 
-    def _check_ids(self, input_ids: Int32Array) -> None:
+    def check_ids(self, input_ids: Int32Array, what: str = "prompt") -> None:
+        """Raise ValueError for no tokens at all, and for one outside the vocabulary."""
         if len(input_ids) == 0:
-            raise ValueError("empty prompt: at least one token is needed")
+            raise ValueError(f"empty {what}: at least one token is needed")
         low, high = int(np.min(input_ids)), int(np.max(input_ids))
         if low < 0 or high >= self.vocab_size:
             bad = low if low < 0 else high

@@ -42,7 +42,8 @@ def assemble(config: LLMConfig, path: Path, progress: Callable[[str], None] = la
     tokenizer = load_tokenizer(path)
     progress("weights and KV pool")
     engine = Engine(spec, model_config, checkpoint)
-    limits = Limits(engine.vocab_size, spec.max_seq_len, engine.num_pages * spec.page_size)
+    pool_len = engine.num_pages * spec.page_size
+    limits = Limits(engine.vocab_size, spec.max_seq_len, pool_len, config.scheduler.heeds_priority)
     manager = CacheManager(
         engine.num_pages,
         spec.page_size,

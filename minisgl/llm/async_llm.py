@@ -9,9 +9,11 @@ from functools import partial
 from typing import Any
 
 from minisgl.core import SamplingParams
-from minisgl.llm.async_client import AsyncClient, Run
-from minisgl.llm.client import Delta, Messages, Prepared, Prompt
+from minisgl.llm.async_client import AsyncClient
+from minisgl.llm.client import Delta, Prepared
+from minisgl.llm.encoder import Messages, Prompt
 from minisgl.llm.llm import LLM
+from minisgl.llm.run import Run
 from minisgl.llm.stream import Output
 
 
@@ -20,7 +22,7 @@ class AsyncLLM:
 
     Tokenizing runs in a thread. A request is aborted when its iterator is closed, its task cancelled, or by `abort`
     with the request_id that it was given; ids in use at the same time must differ (ValueError). client: many prompts
-    at once, statistics, flush.
+    at once, statistics, probe, purge and flush.
     """
 
     def __init__(self, model: str = "smollm2", **config: Any) -> None:
@@ -35,10 +37,18 @@ class AsyncLLM:
         await self.shutdown()
 
     async def generate(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, request_id: Hashable = None
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        request_id: Hashable = None,
+        cache_salt: str = "",
+        priority: int = 0,
     ) -> Output:
-        """The whole output for one prompt, a text or token ids. Errors as in `LLM.generate`."""
-        return await _output_of(self.stream(prompt, sampling_params, request_id=request_id))
+        """The whole output for one prompt, a text or token ids. Errors, salt and priority as in `LLM.generate`."""
+        return await _output_of(
+            self.stream(prompt, sampling_params, request_id=request_id, cache_salt=cache_salt, priority=priority)
+        )
 
     async def chat(
         self,
@@ -46,16 +56,26 @@ class AsyncLLM:
         sampling_params: SamplingParams | None = None,
         *,
         request_id: Hashable = None,
+        cache_salt: str = "",
+        priority: int = 0,
         **template: Any,
     ) -> Output:
         """The model's next message in a conversation."""
-        return await _output_of(self.stream_chat(messages, sampling_params, request_id=request_id, **template))
+        named: dict[str, Any] = {"request_id": request_id, "cache_salt": cache_salt, "priority": priority}
+        return await _output_of(self.stream_chat(messages, sampling_params, **named, **template))
 
     def stream(
-        self, prompt: Prompt, sampling_params: SamplingParams | None = None, *, request_id: Hashable = None
+        self,
+        prompt: Prompt,
+        sampling_params: SamplingParams | None = None,
+        *,
+        request_id: Hashable = None,
+        cache_salt: str = "",
+        priority: int = 0,
     ) -> AsyncGenerator[Delta, None]:
         """Deltas for one prompt as they come; what its reader was too slow for is one delta."""
-        return self._follow(partial(self.client.prepare, prompt, sampling_params), request_id)
+        prepare = partial(self.client.prepare, prompt, sampling_params, cache_salt=cache_salt, priority=priority)
+        return self._follow(prepare, request_id)
 
     def stream_chat(
         self,
@@ -63,10 +83,15 @@ class AsyncLLM:
         sampling_params: SamplingParams | None = None,
         *,
         request_id: Hashable = None,
+        cache_salt: str = "",
+        priority: int = 0,
         **template: Any,
     ) -> AsyncGenerator[Delta, None]:
         """Deltas of the model's next message as they come."""
-        return self._follow(partial(self.client.prepare_chat, messages, sampling_params, template), request_id)
+        prepare = partial(
+            self.client.prepare_chat, messages, sampling_params, template, cache_salt=cache_salt, priority=priority
+        )
+        return self._follow(prepare, request_id)
 
     def abort(self, request_id: Hashable) -> bool:
         """Stop that request; its reader gets what there is, with finish_reason "abort". False if it is not running.

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from minisgl.core import FieldError, Limits, SamplingParams, TokenLogprobs
+from minisgl.core import Limits, SamplingParams, TokenLogprobs
 from minisgl.core.batch import Int32Array
 from minisgl.core.seeds import choice_seed
+from minisgl.llm.encoder import Encoder, Messages, Prompt, check_salt
 from minisgl.llm.link import Link
 from minisgl.llm.router import Arrival, EngineDied, Sink
 from minisgl.llm.stats import Stats
 from minisgl.llm.stream import Output, RequestStream, join_choices
-from minisgl.message import EngineStats, FinishReason, FlushMsg, StatsMsg, UserMsg
+from minisgl.message import EngineStats, FinishReason, ProbeMsg, PurgeMsg, StatsMsg, UserMsg
 from minisgl.tokenizer import Tokenizer
 
-MAX_SALT_LENGTH = 1024
-
-Prompt = str | Sequence[int] | Int32Array
-Messages = Sequence[Mapping[str, Any]]
+NO_IDS = np.empty(0, np.int32)
 
 
 class Delta(TypedDict, total=False):
@@ -51,31 +49,41 @@ class Delta(TypedDict, total=False):
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A prompt that can run: tokenized and checked. cache_salt: whose cached prefixes it may use and leave."""
+    """A prompt that can run: tokenized and checked.
+
+    cache_salt: whose cached prefixes it may use and leave. priority: see `UserMsg`.
+    """
 
     input_ids: Int32Array
     params: SamplingParams
     cache_salt: str = ""
+    priority: int = 0
+
+
+class Probe(NamedTuple):
+    """How many tokens a prompt has, and how many of them a request would find cached: never all of them."""
+
+    prompt_tokens: int
+    cached_tokens: int
 
 
 class Client:
-    """Makes requests and follows them. Safe to use from several threads."""
+    """Makes requests and follows them. Safe to use from several threads. encoder: of prompts to token ids."""
 
     def __init__(self, link: Link, tokenizer: Tokenizer, limits: Limits, end_token_ids: frozenset[int]) -> None:
         self.tokenizer = tokenizer
         self.limits = limits
+        self.encoder = Encoder(tokenizer, limits)
         self.stats = Stats()
         self._link = link
         self._end_token_ids = end_token_ids
         self._uids = itertools.count()
 
-    def prepare(self, prompt: Prompt, params: SamplingParams | None, cache_salt: str = "") -> Prepared:
+    def prepare(
+        self, prompt: Prompt, params: SamplingParams | None, cache_salt: str = "", priority: int = 0
+    ) -> Prepared:
         """Tokenize a text, take token ids as they are, and check both. ValueError when it can never run."""
-        if isinstance(prompt, str):
-            return self._checked(self._encode(prompt, self.tokenizer.encode), params, cache_salt)
-        if isinstance(prompt, list):  # millions of tokens are refused before an array is made of them
-            self.limits.check_len(len(prompt))
-        return self._checked(_token_ids(prompt), params, cache_salt)
+        return self._checked(self.encoder.ids(prompt), params, cache_salt, priority)
 
     def prepare_chat(
         self,
@@ -83,10 +91,10 @@ class Client:
         params: SamplingParams | None,
         template_kwargs: Mapping[str, Any],
         cache_salt: str = "",
+        priority: int = 0,
     ) -> Prepared:
         """The same for a conversation, by the model's chat template."""
-        text = self.tokenizer.render(messages, **template_kwargs)
-        return self._checked(self._encode(text, self.tokenizer.encode_rendered), params, cache_salt)
+        return self._checked(self.encoder.chat_ids(messages, template_kwargs), params, cache_salt, priority)
 
     def submission(self, prepared: Sequence[Prepared], keep_text: bool = True) -> Submission:
         """Requests for all of them, to be started together. keep_text: outputs have text and logprobs, as deltas do."""
@@ -95,7 +103,7 @@ class Client:
             params = _for_engine(prompt.params)
             for choice, seed in enumerate(_seeds(prompt.params)):
                 uid = next(self._uids)
-                messages.append(UserMsg(uid, prompt.input_ids, params, seed, prompt.cache_salt))
+                messages.append(UserMsg(uid, prompt.input_ids, params, seed, prompt.cache_salt, prompt.priority))
                 streams.append(self._stream(uid, index, choice, prompt, keep_text))
         return Submission(self._link, self.stats, messages, streams)
 
@@ -103,19 +111,33 @@ class Client:
         """Sizes and totals of scheduler and cache. recount: check all of them first; what is wrong ends the engine."""
         return self._link.ask(StatsMsg(next(self._uids), recount))
 
-    def flush_cache(self) -> Future[EngineStats]:
-        """From the answer on, nothing that was cached before is matched; running requests keep what they hold."""
-        return self._link.ask(FlushMsg(next(self._uids)))
+    def ask_cached(self, input_ids: Int32Array, cache_salt: str = "") -> Future[int]:
+        """How many tokens of this prompt would not have to be computed now. Nothing is refreshed by the question.
 
-    def _checked(self, input_ids: Int32Array, params: SamplingParams | None, cache_salt: str) -> Prepared:
+        ValueError for a prompt that can never run.
+        """
+        check_salt(cache_salt)
+        self.limits.check_ids(input_ids)
+        self.limits.check_len(len(input_ids))
+        return self._link.ask(ProbeMsg(next(self._uids), input_ids, cache_salt))
+
+    def purge_cache(self, prefix: Int32Array = NO_IDS, cache_salt: str | None = None) -> Future[int]:
+        """From the answer on, nothing that was cached before and begins with `prefix` is matched.
+
+        cache_salt: whose; None: everybody's. Running requests keep what they hold. The answer: tokens freed at once.
+        """
+        if cache_salt is not None:
+            check_salt(cache_salt)
+        return self._link.ask(PurgeMsg(next(self._uids), prefix, cache_salt))
+
+    def _checked(
+        self, input_ids: Int32Array, params: SamplingParams | None, cache_salt: str, priority: int
+    ) -> Prepared:
         (params,) = each_params(params, 1)
-        _check_salt(cache_salt)
+        check_salt(cache_salt)
         self.limits.check(input_ids, params)
-        return Prepared(input_ids, params, cache_salt)
-
-    def _encode(self, text: str, encode: Callable[[str], Int32Array]) -> Int32Array:
-        self.limits.check_text(text, self.tokenizer.longest_token)
-        return encode(text)
+        self.limits.check_priority(priority)
+        return Prepared(input_ids, params, cache_salt, priority)
 
     def _stream(self, uid: int, index: int, choice: int, prompt: Prepared, keep_text: bool) -> RequestStream:
         num, params = len(prompt.input_ids), prompt.params
@@ -203,17 +225,6 @@ def each_params(params: SamplingParams | Sequence[SamplingParams] | None, num_pr
     return list(params)
 
 
-def _check_salt(salt: str) -> None:
-    if not isinstance(salt, str) or len(salt) > MAX_SALT_LENGTH:
-        raise FieldError(
-            "cache_salt", f"cache_salt={repr(salt)[:80]} is not a string of at most {MAX_SALT_LENGTH} characters"
-        )
-    try:
-        salt.encode()
-    except UnicodeEncodeError:
-        raise FieldError("cache_salt", f"cache_salt={salt!r} has a lone surrogate") from None
-
-
 def _for_engine(params: SamplingParams) -> SamplingParams:
     """Without stop strings: they are found here, and the engine would have to read and check them for every choice."""
     return replace(params, stop=()) if params.stop else params
@@ -223,15 +234,3 @@ def _seeds(params: SamplingParams) -> list[int]:
     """One for each choice; a request without a seed gets a fresh one."""
     seed = secrets.randbits(63) if params.seed is None else params.seed
     return [choice_seed(seed, choice) for choice in range(params.n)]
-
-
-def _token_ids(prompt: Sequence[int] | Int32Array) -> Int32Array:
-    try:
-        array = np.asarray(prompt)
-    except ValueError:  # nested lists of unlike lengths
-        array = np.empty((0, 0))
-    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
-        raise ValueError(f"a prompt is a text or a flat list of token ids, not {repr(prompt)[:80]}")
-    if array.size and not (int(array.min()) >= -(2**31) and int(array.max()) < 2**31):
-        raise ValueError(f"token ids reach from {array.min()} to {array.max()}: no vocabulary is so large")
-    return array.astype(np.int32)  # always a copy: the caller may reuse its own

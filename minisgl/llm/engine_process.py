@@ -83,7 +83,7 @@ class EngineProcess:
 
 def info_of(parts: Parts, config: LLMConfig, path: Path) -> EngineInfo:
     """What became of the configuration."""
-    spec, limits = parts.engine.spec, parts.limits
+    spec, limits, scheduler = parts.engine.spec, parts.limits, config.scheduler
     return EngineInfo(
         model=config.engine.model,
         path=str(path),
@@ -95,10 +95,16 @@ def info_of(parts: Parts, config: LLMConfig, path: Path) -> EngineInfo:
         end_token_ids=tuple(sorted(parts.end_token_ids)),
         dtype=str(spec.dtype).removeprefix("torch."),
         device=str(spec.device),
-        cache_type=config.scheduler.cache_type,
+        cache_type=scheduler.cache_type,
         overlap=parts.overlap,
         max_running_req=spec.max_running_req,
-        max_extend_tokens=config.scheduler.max_extend_tokens,
+        max_extend_tokens=scheduler.max_extend_tokens,
+        policy=scheduler.policy,
+        max_overtakes=scheduler.max_overtakes,
+        lookahead=scheduler.lookahead,
+        eviction=scheduler.eviction,
+        reserve=scheduler.reserve,
+        heeds_priority=limits.heeds_priority,
         pid=os.getpid(),
         versions={name: _version(name) for name in ("minisgl", "torch", "transformers")},
     )

@@ -7,7 +7,8 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from minisgl.llm.router import Sink
-from minisgl.message import EngineStats, Question, UserMsg
+from minisgl.message import Question, UserMsg
+from minisgl.message.types import AnswerT
 
 
 class Link(Protocol):
@@ -31,6 +32,6 @@ class Link(Protocol):
         """The reader of `uid` has left: no more replies."""
         ...
 
-    def ask(self, question: Question) -> Future[EngineStats]:
+    def ask(self, question: Question[AnswerT]) -> Future[AnswerT]:
         """What will hold the answer, or EngineDied. EngineDied once closed."""
         ...

@@ -13,10 +13,12 @@ import numpy as np
 from tqdm import tqdm
 
 from minisgl.core import BatchOutput, ForwardInput, SamplingParams
+from minisgl.core.batch import Int32Array
 from minisgl.engine.spec import EngineSpec
 from minisgl.llm.assembly import assemble
-from minisgl.llm.client import Client, Delta, Messages, Prepared, Prompt, each_params
+from minisgl.llm.client import NO_IDS, Client, Delta, Prepared, Probe, each_params
 from minisgl.llm.config import LLMConfig
+from minisgl.llm.encoder import Messages, Prompt
 from minisgl.llm.router import Arrival
 from minisgl.llm.stream import Output
 from minisgl.llm.tree_text import draw_tree
@@ -80,26 +82,45 @@ class LLM:
         *,
         stream: Literal[False] = False,
         use_tqdm: bool | None = None,
+        cache_salt: str = "",
+        priority: int = 0,
     ) -> list[Output]: ...
 
     @overload
     def generate(
-        self, prompts: Prompts, sampling_params: Params = None, *, stream: Literal[True], use_tqdm: bool | None = None
+        self,
+        prompts: Prompts,
+        sampling_params: Params = None,
+        *,
+        stream: Literal[True],
+        use_tqdm: bool | None = None,
+        cache_salt: str = "",
+        priority: int = 0,
     ) -> Generator[Delta, None, None]: ...
 
     def generate(
-        self, prompts: Prompts, sampling_params: Params = None, *, stream: bool = False, use_tqdm: bool | None = None
+        self,
+        prompts: Prompts,
+        sampling_params: Params = None,
+        *,
+        stream: bool = False,
+        use_tqdm: bool | None = None,
+        cache_salt: str = "",
+        priority: int = 0,
     ) -> list[Output] | Generator[Delta, None, None]:
         """The outputs, one for each prompt, in their order; with `stream` an iterator of deltas as they come.
 
         prompts: texts or token ids, one or many. sampling_params: one for all, or one for each; never changed.
         All prompts are checked before any is computed: ValueError for one that can never run. Closing the iterator
         aborts what still runs. EngineDied if the engine does. use_tqdm: show progress on stderr; None does so for
-        more than one prompt on a terminal.
+        more than one prompt on a terminal. cache_salt: only requests of the same one share cached prefixes. priority:
+        larger goes first with policy="priority", and is kept longer with eviction="priority"; else only 0 is taken.
         """
         given = _as_list(prompts)
         params = each_params(sampling_params, len(given))
-        prepared = [self.client.prepare(prompt, p) for prompt, p in zip(given, params, strict=True)]
+        prepared = [
+            self.client.prepare(prompt, each, cache_salt, priority) for prompt, each in zip(given, params, strict=True)
+        ]
         deltas = self._follow(prepared)
         return deltas if stream else _collect(deltas, len(prepared), use_tqdm)
 
@@ -110,6 +131,8 @@ class LLM:
         sampling_params: SamplingParams | None = None,
         *,
         stream: Literal[False] = False,
+        cache_salt: str = "",
+        priority: int = 0,
         **template: Any,
     ) -> Output: ...
 
@@ -120,6 +143,8 @@ class LLM:
         sampling_params: SamplingParams | None = None,
         *,
         stream: Literal[True],
+        cache_salt: str = "",
+        priority: int = 0,
         **template: Any,
     ) -> Generator[Delta, None, None]: ...
 
@@ -129,15 +154,40 @@ class LLM:
         sampling_params: SamplingParams | None = None,
         *,
         stream: bool = False,
+        cache_salt: str = "",
+        priority: int = 0,
         **template: Any,
     ) -> Output | Generator[Delta, None, None]:
         """The model's next message in a conversation, by its own chat template.
 
-        messages: [{"role": ..., "content": ...}, ...]. template: variables of the template. Errors as in `generate`.
+        messages: [{"role": ..., "content": ...}, ...]. template: variables of the template. Errors, cache_salt and
+        priority as in `generate`.
         """
-        prepared = self.client.prepare_chat(messages, sampling_params, template)
+        prepared = self.client.prepare_chat(messages, sampling_params, template, cache_salt, priority)
         deltas = self._follow([prepared])
         return deltas if stream else _collect(deltas, 1, use_tqdm=False)[0]
+
+    def probe(self, prompt: Prompt, *, cache_salt: str = "") -> Probe:
+        """How much of this prompt `generate` would find cached now, without running it, and without refreshing it.
+
+        Never all of it: the last token is computed, to have something to choose the next one from.
+        """
+        return self._probe(self.client.encoder.ids(prompt), cache_salt)
+
+    def probe_chat(self, messages: Messages, *, cache_salt: str = "", **template: Any) -> Probe:
+        """The same for `chat`."""
+        return self._probe(self.client.encoder.chat_ids(messages, template), cache_salt)
+
+    def purge_cache(self, prefix: Prompt | None = None, *, cache_salt: str | None = "") -> int:
+        """Let no later request use what is cached now and begins with `prefix`; the number of tokens freed at once.
+
+        prefix: None is all of it. Of a text the last word is left out, since its tokens may be others when the text
+        goes on: what begins with the words before it goes too. ValueError for an empty prefix, or a text of one word.
+        cache_salt: whose; "" is what was cached without a salt, None is everybody's. Requests that run keep what they
+        hold and store nothing more; its room is free when they end.
+        """
+        ids = NO_IDS if prefix is None else self.client.encoder.prefix_ids(prefix)
+        return self.client.purge_cache(ids, cache_salt).result()
 
     def stats(self) -> dict[str, Any]:
         """What the pool and the prefix cache hold now, and what was computed and reused since the start."""
@@ -155,6 +205,9 @@ class LLM:
     def _forward(self, forward_input: ForwardInput) -> BatchOutput:
         """Every batch passes here once; replace it on the instance to watch batches go by."""
         return self._parts.engine.forward(forward_input)
+
+    def _probe(self, ids: Int32Array, cache_salt: str) -> Probe:
+        return Probe(len(ids), self.client.ask_cached(ids, cache_salt).result())
 
     def _follow(self, prepared: list[Prepared]) -> Generator[Delta, None, None]:
         """Start the requests when first asked for a delta; abort what still runs when closed."""

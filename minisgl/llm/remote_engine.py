@@ -26,7 +26,6 @@ from minisgl.message import (
     EngineFailed,
     EngineInfo,
     EngineReady,
-    EngineStats,
     FinishMsg,
     LoadProgress,
     Question,
@@ -36,6 +35,7 @@ from minisgl.message import (
     UserMsg,
 )
 from minisgl.message.sockets import NEWS, REQUESTS, SocketInbox, SocketOutbox
+from minisgl.message.types import AnswerT
 from minisgl.message.wire import News, news_codec, request_codec
 from minisgl.tokenizer import load_tokenizer
 from minisgl.utils.logging import get_logger
@@ -95,7 +95,7 @@ class RemoteEngine:
         info = self.ready.result()
         with self._connecting:
             if self._client is None:
-                limits = Limits(info.vocab_size, info.max_seq_len, info.pool_len)
+                limits = Limits(info.vocab_size, info.max_seq_len, info.pool_len, info.heeds_priority)
                 end_token_ids = frozenset(info.end_token_ids)
                 self._client = Client(self, load_tokenizer(Path(info.path)), limits, end_token_ids)
             return self._client
@@ -118,8 +118,8 @@ class RemoteEngine:
     def forget(self, uid: int) -> None:
         self._router.forget(uid)
 
-    def ask(self, question: Question) -> Future[EngineStats]:
-        answer = self._router.expect(question.uid)
+    def ask(self, question: Question[AnswerT]) -> Future[AnswerT]:
+        answer = self._router.expect(question)
         self._sender.send([question])
         return answer
 

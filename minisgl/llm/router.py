@@ -6,9 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from minisgl.message import EngineStats, Reply, StatsReply, TokenReply
+from minisgl.message import Question, Reply, TokenReply
+from minisgl.message.types import AnswerT
 
 
 class Arrival(NamedTuple):
@@ -30,7 +31,7 @@ class Router:
 
     def __init__(self) -> None:
         self._sinks: dict[int, Sink] = {}
-        self._answers: dict[int, Future[EngineStats]] = {}
+        self._answers: dict[int, Future[Any]] = {}  # by the uid of the question
         self._lock = threading.RLock()  # a collection under it may close a forgotten stream, which comes back here
         self._closed: str | None = None
 
@@ -40,11 +41,11 @@ class Router:
             self._check_open()
             self._sinks.update((uid, sink) for uid in uids)
 
-    def expect(self, uid: int) -> Future[EngineStats]:
-        """What will hold the answer to question `uid`. EngineDied once closed."""
+    def expect(self, question: Question[AnswerT]) -> Future[AnswerT]:
+        """What will hold the answer. EngineDied once closed."""
         with self._lock:
             self._check_open()
-            answer = self._answers[uid] = Future[EngineStats]()
+            answer = self._answers[question.uid] = Future[AnswerT]()
             answer.set_running_or_notify_cancel()  # an asker who leaves cannot cancel it: the answer may be on its way
             return answer
 
@@ -57,13 +58,13 @@ class Router:
         at = time.perf_counter()
         with self._lock:
             found = [(self._find(reply), reply) for reply in replies if isinstance(reply, TokenReply)]
-            answered = [(self._answers.pop(r.uid, None), r.stats) for r in replies if isinstance(r, StatsReply)]
+            answered = [(self._answers.pop(r.uid, None), r.answer) for r in replies if not isinstance(r, TokenReply)]
         for sink, reply in found:
             if sink is not None:
                 sink(Arrival(reply, at))
-        for answer, stats in answered:
-            if answer is not None:
-                answer.set_result(stats)
+        for future, answer in answered:
+            if future is not None:
+                future.set_result(answer)
 
     def close(self, reason: str) -> None:
         """Answer everything that is open with an error, and refuse what comes. The first reason stays."""

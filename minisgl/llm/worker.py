@@ -14,7 +14,6 @@ from minisgl.llm.assembly import Parts
 from minisgl.llm.router import Router, Sink
 from minisgl.message import (
     AbortMsg,
-    EngineStats,
     FinishMsg,
     LocalQueue,
     Question,
@@ -22,6 +21,7 @@ from minisgl.message import (
     ShutdownMsg,
     UserMsg,
 )
+from minisgl.message.types import AnswerT
 from minisgl.scheduler.loop import Loop
 from minisgl.utils.logging import get_logger
 
@@ -105,10 +105,10 @@ class Worker:
         """The reader of `uid` has left: no more replies."""
         self._router.forget(uid)
 
-    def ask(self, question: Question) -> Future[EngineStats]:
+    def ask(self, question: Question[AnswerT]) -> Future[AnswerT]:
         """The answer comes after the step that takes the question in."""
         self._check_alive()
-        answer = self._router.expect(question.uid)
+        answer = self._router.expect(question)
         self._inbox.queue.send([question])
         return answer
 

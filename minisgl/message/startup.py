@@ -10,7 +10,8 @@ class EngineInfo:
     """An engine that is ready, for people and for the tokenizer's side.
 
     model: as it was asked for. path: where its files are. max_seq_len: the context in tokens. pool_len: tokens that the
-    KV pool holds. end_token_ids: sorted. versions: of the packages that compute. pid: of the engine's process.
+    KV pool holds. end_token_ids: sorted. heeds_priority: whether requests may have one. versions: of the packages that
+    compute. pid: of the engine's process.
     """
 
     model: str
@@ -27,6 +28,12 @@ class EngineInfo:
     overlap: bool
     max_running_req: int
     max_extend_tokens: int
+    policy: str
+    max_overtakes: int
+    lookahead: int
+    eviction: str
+    reserve: str
+    heeds_priority: bool
     pid: int
     versions: dict[str, str] = field(default_factory=dict)
 

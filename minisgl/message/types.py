@@ -1,17 +1,18 @@
 """What crosses between the tokenizer side and the scheduler. Frozen; every message names its request by `uid`.
 
-A question (statistics, flush) has a uid too, from the same numbers, so that its answer finds the way back.
+A question has a uid too, from the same numbers, so that its answer finds the way back.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from minisgl.core import SamplingParams, TokenLogprobs
 from minisgl.core.batch import Int32Array
 
 FinishReason = Literal["stop", "length", "abort", "error"]
+AnswerT = TypeVar("AnswerT")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,19 +46,38 @@ class FinishMsg:
     num_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class StatsMsg:
-    """Answer with a StatsReply. recount: check every page, node, row and lock first; what is wrong ends the engine."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Question(Generic[AnswerT]):
+    """What is answered once, between two steps, with an AnswerT."""
 
     uid: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatsMsg(Question["EngineStats"]):
+    """Sizes and totals. recount: check every page, node, row and lock first; what is wrong ends the engine."""
+
     recount: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class FlushMsg:
-    """Nothing that is cached now shall be matched again; running requests keep what they hold. A StatsReply answers."""
+@dataclass(frozen=True, slots=True, eq=False)
+class ProbeMsg(Question[int]):
+    """How many tokens of this prompt a request would find cached now. Changes nothing, recency included."""
 
-    uid: int
+    input_ids: Int32Array
+    cache_salt: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PurgeMsg(Question[int]):
+    """Nothing cached now that begins with `prefix` shall be matched again; running requests keep what they hold.
+
+    prefix: [N] int32; of no tokens: everything. cache_salt: whose; None: everybody's. The answer is how
+    many tokens were freed at once.
+    """
+
+    prefix: Int32Array
+    cache_salt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +85,7 @@ class ShutdownMsg:
     """End the loop. Requests still open are answered with finish_reason "abort"."""
 
 
-Question = StatsMsg | FlushMsg
-RequestMsg = UserMsg | AbortMsg | FinishMsg | Question | ShutdownMsg
+RequestMsg = UserMsg | AbortMsg | FinishMsg | Question[Any] | ShutdownMsg
 
 
 class TokenReply(NamedTuple):
@@ -122,10 +141,18 @@ class EngineStats:
 
 @dataclass(frozen=True, slots=True)
 class StatsReply:
-    """The answer to a question."""
+    """The answer to a StatsMsg."""
 
     uid: int
-    stats: EngineStats
+    answer: EngineStats
 
 
-Reply = TokenReply | StatsReply
+@dataclass(frozen=True, slots=True)
+class CountReply:
+    """The answer to a ProbeMsg or a PurgeMsg. answer: in tokens."""
+
+    uid: int
+    answer: int
+
+
+Reply = TokenReply | StatsReply | CountReply

@@ -16,8 +16,10 @@ import numpy as np
 from minisgl.message.startup import EngineFailed, EngineReady, LoadProgress
 from minisgl.message.types import (
     AbortMsg,
+    CountReply,
     FinishMsg,
-    FlushMsg,
+    ProbeMsg,
+    PurgeMsg,
     Reply,
     RequestMsg,
     ShutdownMsg,
@@ -71,12 +73,12 @@ class Codec(Generic[T]):
 
 def request_codec() -> Codec[RequestMsg]:
     """For what goes to an engine process."""
-    return Codec(UserMsg, AbortMsg, FinishMsg, StatsMsg, FlushMsg, ShutdownMsg)
+    return Codec(UserMsg, AbortMsg, FinishMsg, StatsMsg, ProbeMsg, PurgeMsg, ShutdownMsg)
 
 
 def news_codec() -> Codec[News]:
     """For what comes from it."""
-    return Codec(TokenReply, StatsReply, LoadProgress, EngineReady, EngineFailed)
+    return Codec(TokenReply, StatsReply, CountReply, LoadProgress, EngineReady, EngineFailed)
 
 
 def _decoder(kind: type) -> msgspec.msgpack.Decoder[Any]:

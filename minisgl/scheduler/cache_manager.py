@@ -78,6 +78,10 @@ class CacheManager:
         """The cached prefix that a request with this prompt would start from: at most all tokens but the last."""
         return self.prefix_cache.match_prefix(input_ids[:-1], namespace).cuda_handle
 
+    def probe(self, input_ids: Int32Array, namespace: Namespace = PUBLIC) -> int:
+        """How many tokens `match` would find; changes nothing."""
+        return self.prefix_cache.probe(input_ids[:-1], namespace)
+
     def admit(
         self, handle: BaseCacheHandle, kv_len: int, namespace: Namespace = PUBLIC, priority: int = 0
     ) -> Allocation | None:
@@ -166,15 +170,18 @@ class CacheManager:
 
     def purge(
         self, stale: Iterable[Allocation], namespace: Namespace | None = None, prefix: Int32Array = NO_IDS
-    ) -> None:
+    ) -> int:
         """Nothing cached until now that begins with `prefix` in `namespace` (None: in any) is matched again.
 
         stale: of the requests that begin so. They keep what they hold until they end, and store nothing any more.
+        Returns the number of tokens freed now.
         What was evictable is free now, so no more pages are available than before: `epoch` stays.
         """
         for allocation in stale:
             allocation.is_stale = True
-        self._free.free(self.prefix_cache.purge(namespace, prefix))
+        freed = self.prefix_cache.purge(namespace, prefix)
+        self._free.free(freed)
+        return len(freed) * self.page_size
 
     def committed(self, step: int) -> None:
         """Batches up to `step` have run: pages that only they still read are free."""

@@ -37,6 +37,11 @@ class SchedulerConfig:
         choices=("estimate", "full"),
     )
 
+    @property
+    def heeds_priority(self) -> bool:
+        """Whether a request's priority changes anything."""
+        return "priority" in (self.policy, self.eviction)
+
     def __post_init__(self) -> None:
         check_choices(self)
         check_minimum(self)

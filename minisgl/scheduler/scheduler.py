@@ -11,6 +11,7 @@ run, and names rows of the previous output for tokens that are not known yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from minisgl.core import Batch, BatchResult, Limits, Req
 from minisgl.core.batch import Int32Array
@@ -18,10 +19,12 @@ from minisgl.env import ENV
 from minisgl.kvcache.base import NO_IDS, Namespace
 from minisgl.message import (
     AbortMsg,
+    CountReply,
     EngineStats,
     FinishMsg,
     FinishReason,
-    FlushMsg,
+    ProbeMsg,
+    PurgeMsg,
     Question,
     Reply,
     RequestMsg,
@@ -97,7 +100,7 @@ class Scheduler:
                 self._end(msg.uid, RequestState.ABORTED, "abort")
             elif isinstance(msg, FinishMsg):
                 self._finish_at(msg)
-            elif isinstance(msg, StatsMsg | FlushMsg):
+            elif isinstance(msg, Question):
                 self._answer(msg)
 
     def abort_all(self) -> None:
@@ -223,20 +226,27 @@ class Scheduler:
         if not request.is_over:
             self._close(request, RequestState.FINISHED, None)
 
-    def _answer(self, question: Question) -> None:
-        if isinstance(question, FlushMsg):
-            self.purge()
-        elif question.recount:
-            self.check_integrity()
-        self._replies.append(StatsReply(question.uid, self.stats()))
+    def _answer(self, question: Question[Any]) -> None:
+        if isinstance(question, ProbeMsg):
+            num = self.cache_manager.probe(question.input_ids, Namespace(question.cache_salt))
+            self._replies.append(CountReply(question.uid, num))
+        elif isinstance(question, PurgeMsg):
+            namespace = None if question.cache_salt is None else Namespace(question.cache_salt)
+            self._replies.append(CountReply(question.uid, self.purge(namespace, question.prefix)))
+        elif isinstance(question, StatsMsg):
+            if question.recount:
+                self.check_integrity()
+            self._replies.append(StatsReply(question.uid, self.stats()))
 
-    def purge(self, namespace: Namespace | None = None, prefix: Int32Array = NO_IDS) -> None:
+    def purge(self, namespace: Namespace | None = None, prefix: Int32Array = NO_IDS) -> int:
         """Nothing cached until now that begins with `prefix` in `namespace` (None: in any) is matched again.
 
         Running requests that begin so go on, and store nothing any more, nor do those that are over but in flight.
+        Returns the number of tokens freed at once; what they hold is freed with their end.
         """
         stale = [request for request in self._admitted.values() if request.begins_with(namespace, prefix)]
-        self.cache_manager.purge([request.allocation for request in stale if request.allocation], namespace, prefix)
+        allocations = [request.allocation for request in stale if request.allocation]
+        return self.cache_manager.purge(allocations, namespace, prefix)
 
     def _close(self, request: Request, state: RequestState, reply: TokenReply | None) -> None:
         """The request is over. Its pages go back now, or with the commit of its last launched batch."""

@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from minisgl.core import Limits, SamplingParams
-from minisgl.llm.client import Delta, Messages, Prepared, Prompt
+from minisgl.llm.client import Delta, Prepared
+from minisgl.llm.encoder import Messages, Prompt
 from minisgl.message import EngineStats
 from minisgl.tokenizer import Tokenizer
 

@@ -58,6 +58,18 @@ class Tokenizer:
         """[N] int32: the ids of a text that a chat template has written, in which BOS stands already, if any."""
         return self._ids(text, add_special_tokens=False)
 
+    def encode_prefix(self, text: str) -> Int32Array:
+        """[N] int32: with what the ids of every plain prompt begin that begins with this text.
+
+        Its last word, as the tokenizer tells words apart, is left out: it may be cut otherwise when the text goes on.
+        ValueError for a text of one word.
+        """
+        return self._prefix_ids(text, add_special_tokens=True)
+
+    def encode_rendered_prefix(self, text: str) -> Int32Array:
+        """The same for the beginning of a text that a chat template has written."""
+        return self._prefix_ids(text, add_special_tokens=False)
+
     def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         """The text of these ids, its spaces as they are; ids outside the vocabulary have no text."""
         text: str = self.backend.decode([int(i) for i in token_ids], skip_special_tokens=skip_special_tokens)
@@ -68,6 +80,15 @@ class Tokenizer:
         # A batch of one: it lets go of the interpreter lock, which `encode` keeps for seconds if the text is long.
         (encoding,) = self._plain_backend().encode_batch_fast([text], add_special_tokens=add_special_tokens)
         return np.array(encoding.ids, dtype=np.int32)
+
+    def _prefix_ids(self, text: str, add_special_tokens: bool) -> Int32Array:
+        _refuse_lone_surrogate(text)
+        encoding = self._plain_backend().encode(text, add_special_tokens=add_special_tokens)
+        words: list[int | None] = encoding.word_ids  # None for a token that was added around the text
+        last = max((word for word in words if word is not None), default=0)
+        if last == 0:
+            raise ValueError(f"the text {text[:40]!r} is one word: its tokens may be others when it goes on")
+        return np.array(encoding.ids[: words.index(last)], dtype=np.int32)
 
     def _plain_backend(self) -> tokenizers.Tokenizer:
         """One that cuts and pads nothing: a user's hf(text, truncation=True) leaves that on in `backend`.

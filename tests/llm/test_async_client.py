@@ -142,7 +142,7 @@ def test_skip_special_tokens_is_the_readers_choice() -> None:
 
 def test_no_array_is_made_of_token_ids_that_never_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes a quarter of a second for some millions, in which no other thread runs."""
-    monkeypatch.setattr("minisgl.llm.client._token_ids", lambda prompt: pytest.fail("an array was made"))
+    monkeypatch.setattr("minisgl.llm.encoder._token_ids", lambda prompt: pytest.fail("an array was made"))
     with pytest.raises(ContextLengthError, match="600 tokens, but the context length is 512"):
         asyncio.run(make_engine_client().prepare([1] * 600, None))
 
@@ -184,7 +184,7 @@ def test_questions_are_answered() -> None:
         client = make_engine_client(link=link)
         assert (await client.stats()).num_running == 3
         await client.flush_cache()
-        assert link.num_flushes == 1
+        assert [(len(purge.prefix), purge.cache_salt) for purge in link.purges] == [(0, None)]
 
     asyncio.run(main())
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from support.scripted_link import make_engine_client
 
-from minisgl.core import SamplingParams
+from minisgl.core import Limits, SamplingParams
 from minisgl.llm.text_threads import LONG, in_thread, size_of
 
 
 @pytest.mark.parametrize("kind", ["prompt", "chat"])
 def test_however_many_long_texts_are_tokenized_a_short_one_is_in_between(kind: str) -> None:
-    client = make_engine_client()
+    client = make_engine_client(limits=Limits(300, 2**30, 2**30))
     tokenizer = client.client.tokenizer
     go_on, at_work, most = threading.Event(), [0], [0]
     encode = tokenizer.encode
@@ -46,7 +46,6 @@ def test_however_many_long_texts_are_tokenized_a_short_one_is_in_between(kind: s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokenizer, "encode", encode_slowly)
         patch.setattr(tokenizer, "encode_rendered", encode_slowly)
-        patch.setattr(client.client, "limits", client.limits.__class__(300, 2**30, 2**30))
         asyncio.run(asyncio.wait_for(main(), 20))
     assert most[0] == 1
 

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from minisgl.core import SamplingParams, TokenLogprobs
 from minisgl.message import (
     AbortMsg,
+    CountReply,
     EngineFailed,
     EngineStats,
     FinishMsg,
-    FlushMsg,
     LoadProgress,
+    ProbeMsg,
+    PurgeMsg,
     ShutdownMsg,
     StatsMsg,
     StatsReply,
@@ -35,11 +37,12 @@ PARAMS = SamplingParams(
     logprobs=2,
 )
 INFINITE = TokenLogprobs(5, -0.5, ((5, -0.5), (6, float("-inf"))))
-REQUESTS = [AbortMsg(2), FinishMsg(3, 7), FinishMsg(4, 1), StatsMsg(5, recount=True), FlushMsg(6), ShutdownMsg()]
+REQUESTS = [AbortMsg(2), FinishMsg(3, 7), FinishMsg(4, 1), StatsMsg(5, recount=True), ShutdownMsg()]
 NEWS = [
     TokenReply(1, (5,)),
     TokenReply(2, (5, 6), "stop", (INFINITE, INFINITE), 3, 0.25, (None, INFINITE)),
     StatsReply(3, EngineStats(num_running=4, uptime_s=1.5)),
+    CountReply(5, 36),
     TokenReply(4, finish_reason="error", error="NaN 🦀"),
     LoadProgress("weights"),
     EngineFailed("no such file", by_user=True),
@@ -63,6 +66,19 @@ def test_a_request_comes_back_with_its_array_and_checked_params() -> None:
     assert (got.uid, got.sampling_params, got.seed) == (sent.uid, PARAMS, sent.seed)
     assert (got.cache_salt, got.priority) == (sent.cache_salt, -3)
     assert got.sampling_params.stop == ("a", "🦀")
+
+
+def test_questions_about_prefixes_come_back_with_their_arrays() -> None:
+    ids = np.array([0, 7], np.int32)
+    probe, one, every = request_codec().decode(
+        request_codec().encode([ProbeMsg(1, ids, "a"), PurgeMsg(2, ids, ""), PurgeMsg(3, ids[:0])])
+    )
+    assert isinstance(probe, ProbeMsg)
+    assert (probe.uid, probe.input_ids.tolist(), probe.cache_salt) == (1, [0, 7], "a")
+    assert isinstance(one, PurgeMsg)
+    assert isinstance(every, PurgeMsg)
+    assert (one.prefix.tolist(), one.cache_salt) == ([0, 7], "")
+    assert (every.prefix.tolist(), every.cache_salt) == ([], None)
 
 
 def test_params_that_are_not_allowed_are_refused_where_they_arrive() -> None:

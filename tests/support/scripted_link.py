@@ -25,7 +25,18 @@ from minisgl.core import Limits, TokenLogprobs
 from minisgl.llm import AsyncClient
 from minisgl.llm.client import Client
 from minisgl.llm.router import EngineDied, Router, Sink
-from minisgl.message import EngineStats, FinishReason, FlushMsg, Question, StatsReply, TokenReply, UserMsg
+from minisgl.message import (
+    CountReply,
+    EngineStats,
+    FinishReason,
+    ProbeMsg,
+    PurgeMsg,
+    Question,
+    StatsReply,
+    TokenReply,
+    UserMsg,
+)
+from minisgl.message.types import AnswerT
 from minisgl.tokenizer import Tokenizer
 
 _TOKENIZER = Tokenizer(make_tokenizer())
@@ -53,9 +64,10 @@ def logprob_of(token_id: int, top: int) -> TokenLogprobs:
 
 
 class ScriptedLink:
-    """The verbs of `llm.Worker`. What it was asked is in requests, aborted, finished (uid: tokens) and num_flushes.
+    """The verbs of `llm.Worker`. What it was asked is in requests, probes, purges, aborted and finished (uid: tokens).
 
-    cached_len: what every first reply reports. Ends with its process; `die` makes it fail as a dead engine does.
+    cached_len: what every first reply, and every probe, reports. A purge frees 7 tokens. Ends with its
+    process; `die` makes it fail as a dead engine does.
     """
 
     def __init__(self, script: Script = echo, *, cached_len: int = 0, stats: EngineStats | None = None) -> None:
@@ -63,7 +75,8 @@ class ScriptedLink:
         self.requests: list[UserMsg] = []
         self.aborted: list[int] = []
         self.finished: dict[int, int] = {}
-        self.num_flushes = 0
+        self.probes: list[ProbeMsg] = []
+        self.purges: list[PurgeMsg] = []
         self.stats = stats or EngineStats()
         self._script, self._cached_len = script, cached_len
         self._router = Router()
@@ -99,10 +112,16 @@ class ScriptedLink:
     def forget(self, uid: int) -> None:
         self._router.forget(uid)
 
-    def ask(self, question: Question) -> Future[EngineStats]:
-        answer = self._router.expect(question.uid)
-        self.num_flushes += isinstance(question, FlushMsg)
-        self._router.send([StatsReply(question.uid, self.stats)])
+    def ask(self, question: Question[AnswerT]) -> Future[AnswerT]:
+        answer = self._router.expect(question)
+        if isinstance(question, ProbeMsg):
+            self.probes.append(question)
+            self._router.send([CountReply(question.uid, self._cached_len)])
+        elif isinstance(question, PurgeMsg):
+            self.purges.append(question)
+            self._router.send([CountReply(question.uid, 7)])
+        else:
+            self._router.send([StatsReply(question.uid, self.stats)])
         return answer
 
     def die(self, reason: str = "the engine died") -> None:

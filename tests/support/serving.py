@@ -9,7 +9,7 @@ from support.kv_oracle import VOCAB, OracleEngine
 
 from minisgl.core import Limits, SamplingParams
 from minisgl.kvcache import Namespace
-from minisgl.message import AbortMsg, FinishMsg, FlushMsg, LocalQueue, Reply, RequestMsg, TokenReply, UserMsg
+from minisgl.message import AbortMsg, FinishMsg, LocalQueue, PurgeMsg, Reply, RequestMsg, TokenReply, UserMsg
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.loop import Loop
 from minisgl.scheduler.request import Request
@@ -93,7 +93,7 @@ class Serving:
         self.inbox.send([FinishMsg(uid, num_tokens)])
 
     def flush(self) -> None:
-        self.inbox.send([FlushMsg(-1)])
+        self.inbox.send([PurgeMsg(-1, np.empty(0, np.int32))])
 
     def purge(self, prefix: Sequence[int], salt: str = "") -> None:
         self.scheduler.purge(Namespace(salt), np.array(prefix, np.int32))

@@ -14,7 +14,8 @@ from starlette.responses import Response
 from minisgl.core import ContextLengthError, FieldError, Limits, SamplingParams
 from minisgl.core.sampling_params import MAX_LOGPROBS
 from minisgl.llm import EngineDied
-from minisgl.llm.client import Prepared, Prompt
+from minisgl.llm.client import Prepared
+from minisgl.llm.encoder import Prompt
 from minisgl.llm.text_threads import LONG, in_thread
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.errors import ApiError

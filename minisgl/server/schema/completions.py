@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, cast
 from msgspec import Meta
 
 from minisgl.core import SamplingParams
-from minisgl.llm.client import Prompt
+from minisgl.llm.encoder import Prompt
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.fields import MAX_PROMPTS, TokenId
 from minisgl.server.schema.sampling import GeneratingBody

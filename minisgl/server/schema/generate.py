@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from minisgl.core import SamplingParams
 from minisgl.core.sampling_params import MAX_LOGPROBS
-from minisgl.llm.client import Prompt
+from minisgl.llm.encoder import Prompt
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.completions import split_prompts
 from minisgl.server.schema.decoding import Body
