@@ -19,9 +19,7 @@ class Ageing:
         self._max_overtakes = max_overtakes
         self._waiting: OrderedDict[int, Waiting] = OrderedDict()  # by number, so in order of arrival
         self._num_admitted = 0
-        self._gave_up: list[
-            int
-        ] = []  # a heap: numbers of those that left without being admitted, later than the oldest
+        self._gave_up: list[int] = []  # a heap: numbers later than the oldest of those that left without being admitted
         self._num_gave_up = 0  # before the oldest
 
     def add(self, waiting: Waiting) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from minisgl.kvcache.base import Watch
 from minisgl.scheduler.ranking import UNRANKED, rank_depth_first
 from minisgl.scheduler.sorted_run import SortedRun
-from minisgl.scheduler.waiting import ORDINARY, Waiting
+from minisgl.scheduler.waiting import NOWHERE, ORDINARY, Place, Waiting
 from minisgl.utils.registry import Registry
 
 Expect = Callable[[Watch, bool], None]
@@ -42,7 +42,7 @@ class Order:
     def __init__(self, policy: Policy, expect: Expect) -> None:
         self._policy = policy
         self._expect = expect
-        self._places: SortedRun[tuple[int, int, int, Any]] = SortedRun()
+        self._places: SortedRun[Place] = SortedRun()
         self._quota = 0
 
     def __len__(self) -> int:
@@ -71,6 +71,7 @@ class Order:
     def remove(self, waiting: Waiting) -> None:
         was_expected = len(self) <= self._quota or waiting.place < self._places[self._quota]
         self._places.remove(waiting.place)
+        waiting.place = NOWHERE
         if was_expected:
             self._mark(waiting, False)
             if len(self) >= self._quota:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from minisgl.kvcache.base import Watch
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 RETURNED, AGED, ORDINARY = 0, 1, 2
 SLOTS_OF_EACH = 1 << 60  # of each urgency: more than requests will ever arrive
+Place = tuple[int, int, int, Any]
+NOWHERE: Place = (0, 0, 0, None)
 
 
 class Waiting:
@@ -19,7 +21,7 @@ class Waiting:
     number: how many requests had arrived before it did.
     urgency: RETURNED was running and gave its pages back, AGED was overtaken often enough; these come before others.
     slot: its place in the line that decides whose turn it is (line.py): by urgency and number, until it changes places.
-    place: where it is in its namespace's order, (urgency, the policy's key, number, self).
+    place: where it is in its namespace's order, (urgency, the policy's key, number, self); else NOWHERE, not a cycle.
     watch: how much of it is cached; None for one that is computed in full whatever is cached.
     expected: whether it is among the next ones, whose prefixes go last from the cache.
     rank: what the dfs-weight policy has given it.
@@ -36,7 +38,7 @@ class Waiting:
         self.request = request
         self.number = request.arrival
         self.watch = watch
-        self.place: tuple[int, int, int, Waiting] = (0, 0, 0, self)
+        self.place = NOWHERE
         self.set_urgency(RETURNED if returned else ORDINARY)
         self.expected = False
         self.rank = 0
