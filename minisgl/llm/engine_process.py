@@ -1,7 +1,8 @@
 """An engine in a process of its own: `python -m minisgl.llm.engine_process FOLDER`, which `RemoteEngine` starts.
 
-FOLDER holds the two sockets; it is removed once both are connected, before torch is imported: whoever is killed from
-then on leaves nothing behind. The first line of standard input is the configuration in JSON; the input then stays open
+FOLDER is made by the parent when this process runs already, and holds the two sockets. It is removed here: when the
+parent is gone, else once both are connected, before torch is imported. Whichever of the two is killed leaves nothing
+behind. The first line of standard input is the configuration in JSON; the input then stays open
 for as long as the parent lives, and its end is the end of this process, whatever it is doing.
 """
 
@@ -115,6 +116,8 @@ def main() -> int:
     _leave_signals_to_the_parent()
     install_handler()
     first_line = sys.stdin.readline()
+    if not first_line.endswith("\n"):
+        _watch_parent(folder)  # it is gone already
     threading.Thread(target=_watch_parent, args=(folder,), name="minisgl-lifeline", daemon=True).start()
     config = LLMConfig.from_kwargs(**json.loads(first_line))
     inbox = SocketInbox(folder / REQUESTS, request_codec(), bind=False)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
 from minisgl.core import Limits
+from minisgl.llm.child import Child, running_child
 from minisgl.llm.client import Client
 from minisgl.llm.config import LLMConfig
 from minisgl.llm.router import EngineDied, Router, Sink
-from minisgl.llm.sender import Sender
 from minisgl.message import (
     AbortMsg,
     EngineFailed,
@@ -34,9 +27,8 @@ from minisgl.message import (
     TokenReply,
     UserMsg,
 )
-from minisgl.message.sockets import NEWS, REQUESTS, SocketInbox, SocketOutbox
 from minisgl.message.types import AnswerT
-from minisgl.message.wire import News, news_codec, request_codec
+from minisgl.message.wire import News
 from minisgl.tokenizer import load_tokenizer
 from minisgl.utils.logging import get_logger
 
@@ -54,7 +46,7 @@ class RemoteEngine:
     model is wrong, else EngineDied. on_progress is told what is being loaded. on_death is told why, when the
     process has ended without being asked to, and after every open request was answered with an error. Both are called
     in the one thread that also takes the replies, calls the sinks and starts the process: the kernel kills the process
-    when that thread ends.
+    when that thread ends. Raises what `running_child` does.
     """
 
     def __init__(
@@ -74,18 +66,17 @@ class RemoteEngine:
         self._taken_back: deque[int] = deque()  # requests that were aborted before they were sent
         self._failure: EngineFailed | None = None
         self._closing = False
-        self._folder = Path(tempfile.mkdtemp(prefix="minisgl-"))  # mode 0700
-        with _removed_on_failure(self._folder):
-            codec = request_codec()
-            self._sender = Sender(SocketOutbox(self._folder / REQUESTS, codec, bind=True), codec)
-        self._process = Future[subprocess.Popen[bytes]]()
-        self._thread = threading.Thread(target=self._run, args=(config,), name="minisgl-remote-engine", daemon=True)
+        started = Future[Child]()
+        args = (config, started)
+        self._thread = threading.Thread(target=self._run, args=args, name="minisgl-remote-engine", daemon=True)
         self._thread.start()
+        self._child = started.result()
+        self._sender = self._child.sender
 
     @property
     def pid(self) -> int:
         """Of the engine's process."""
-        return self._process.result().pid
+        return self._child.process.pid
 
     def connect(self) -> Client:
         """The client, always the same one, once the engine is ready: waits, and loads the tokenizer.
@@ -133,36 +124,36 @@ class RemoteEngine:
             self._sender.send([ShutdownMsg()])
             self._thread.join(timeout)
         if self._thread.is_alive():
-            self._process.result().kill()
+            self._child.process.kill()
             self._thread.join()
 
     # ---- what comes, in the one thread
 
-    def _run(self, config: LLMConfig) -> None:
-        inbox = SocketInbox(self._folder / NEWS, news_codec(), bind=True)
+    def _run(self, config: LLMConfig, started: Future[Child]) -> None:
         code = 0
         try:
-            process = _start(self._folder, config)
-            self._process.set_result(process)
-            with _ending(process):
-                self._follow(inbox, process)
-            code = process.returncode
-        except Exception as error:  # no process, a frame that cannot be read, a callback that failed
+            with running_child(config) as child:
+                started.set_result(child)
+                self._follow(child)
+            code = child.process.returncode
+        except Exception as error:  # a frame that cannot be read, a callback that failed
+            if not started.done():  # nobody has this object yet
+                started.set_exception(error)
+                return
             logger.exception("the link to the engine broke")
             self._failure = self._failure or EngineFailed(f"the link to it broke: {error!r}")
-        inbox.close()
-        self._end(code)
+        self._announce(self._reason(code))
 
-    def _follow(self, inbox: SocketInbox[News], process: subprocess.Popen[bytes]) -> None:
+    def _follow(self, child: Child) -> None:
         """Take what comes until the process has ended and nothing is left."""
         news: list[News] = []
         is_alive = True
         while is_alive or news:
-            is_alive = process.poll() is None
-            news = inbox.receive(POLL_S)
+            is_alive = child.process.poll() is None
+            news = child.inbox.receive(POLL_S)
             self._take(news)
             self._answer_taken_back()
-            self._sender.flush()
+            child.sender.flush()
 
     def _take(self, news: list[News]) -> None:
         replies: list[Reply] = []
@@ -180,11 +171,6 @@ class RemoteEngine:
     def _answer_taken_back(self) -> None:
         uids = [self._taken_back.popleft() for _ in range(len(self._taken_back))]
         self._router.send([TokenReply(uid, finish_reason="abort") for uid in uids])
-
-    def _end(self, code: int) -> None:
-        self._sender.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._announce(self._reason(code))
 
     def _announce(self, reason: str) -> None:
         died = not self._closing
@@ -204,38 +190,3 @@ class RemoteEngine:
             return "the engine was shut down"
         how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
         return f"the engine died: {how}"
-
-
-@contextlib.contextmanager
-def _removed_on_failure(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        shutil.rmtree(folder)
-        raise
-
-
-@contextlib.contextmanager
-def _ending(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Whatever happens meanwhile, the process has ended afterwards."""
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-        assert process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.close()
-
-
-def _start(folder: Path, config: LLMConfig) -> subprocess.Popen[bytes]:
-    """The process, with its configuration sent. Its standard output is ours for errors: nothing of it is an answer."""
-    command = [sys.executable, "-P", "-m", "minisgl.llm.engine_process", str(folder)]
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # it shall find modules where we do
-    env = {**os.environ, "PYTHONPATH": path}
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, start_new_session=True, env=env)
-    assert process.stdin is not None
-    with contextlib.suppress(BrokenPipeError):  # it is dead already; that is noticed elsewhere
-        process.stdin.write(json.dumps(config.to_kwargs()).encode() + b"\n")
-        process.stdin.flush()
-    return process

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,3 +53,13 @@ def test_what_only_we_can_mend_is_logged_with_its_traceback(
     (record,) = caplog.records
     assert record.exc_info is not None
     assert record.exc_info[1] is error
+
+
+@pytest.mark.parametrize("heard", [b"", b'{"model": "smol'])
+def test_a_parent_that_dies_before_it_said_everything_leaves_no_folder(heard: bytes, tmp_path: Path) -> None:
+    folder = tmp_path / "sockets"
+    folder.mkdir()
+    command = [sys.executable, "-m", "minisgl.llm.engine_process", str(folder)]
+    done = subprocess.run(command, input=heard, capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (engine_process.PARENT_DIED, b"")
+    assert not folder.exists()

@@ -88,9 +88,9 @@ def test_it_has_one_client_however_often_it_is_asked(engine: RemoteEngine, clien
 
 def test_its_sockets_are_private_and_have_no_names_once_they_are_connected(tiny: Path) -> None:
     engine = RemoteEngine(config_of(tiny))
-    assert stat.S_IMODE(engine._folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE(engine._child.folder.stat().st_mode) == 0o700
     engine.ready.result()
-    assert not engine._folder.exists()
+    assert not engine._child.folder.exists()
     engine.shutdown()
 
 
@@ -216,7 +216,7 @@ def test_kill_9_gives_every_open_stream_an_error_and_refuses_what_comes(tiny: Pa
         asyncio.run(read(client, ["x"], SHORT))
     with pytest.raises(EngineDied, match="SIGKILL"):
         asyncio.run(client.stats())
-    assert not engine._folder.exists()
+    assert not engine._child.folder.exists()
     engine.shutdown()
 
 
@@ -231,6 +231,22 @@ def test_a_temporary_folder_too_long_for_sockets_is_a_value_error_and_stays_empt
     assert not list(long.iterdir())
 
 
+def test_the_sockets_folder_is_made_when_the_process_that_removes_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that none stays behind, whenever the parent is killed. Without a process there is nothing to start with."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def start(command: list[str], **options: object) -> None:
+        assert not Path(command[-1]).exists()
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr("subprocess.Popen", start)
+    with pytest.raises(BlockingIOError, match="no more processes"):
+        RemoteEngine(config_of(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_wrong_model_is_a_value_error_in_the_engines_own_words(tmp_path: Path) -> None:
     deaths: list[str] = []
     engine = RemoteEngine(config_of(tmp_path / "nothing"), on_death=deaths.append)
@@ -238,7 +254,7 @@ def test_a_wrong_model_is_a_value_error_in_the_engines_own_words(tmp_path: Path)
         engine.connect()
     wait_for(lambda: bool(deaths))
     assert "nothing" in deaths[0]
-    assert not engine._thread.is_alive() or engine._process.result().returncode == 1
+    assert not engine._thread.is_alive() or engine._child.process.returncode == 1
     engine.shutdown()
 
 
@@ -264,7 +280,7 @@ def test_shutdown_aborts_what_runs_and_the_process_ends_by_itself(tiny: Path) ->
 
     assert asyncio.run(main()) == ["abort"] * 5
     engine.shutdown()
-    assert engine._process.result().returncode == 0
+    assert engine._child.process.returncode == 0
     with pytest.raises(EngineDied, match="the engine was shut down"):
         asyncio.run(read(client, ["x"], SHORT))
 
