@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
+
+from minisgl.utils.lone_thread import LoneThread
 
 LONG = 2**18  # characters, or tokens: a tenth of a second's work
 COUNTED_DEPTH = 5  # of messages: a call's arguments, and what they hold
 P = ParamSpec("P")
 T = TypeVar("T")
-_LONG_TEXTS = ThreadPoolExecutor(1, thread_name_prefix="minisgl-long-texts")
+LONG_TEXTS = LoneThread("minisgl-long-texts")
 
 
 async def in_thread(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """What the function gives. size: about how many characters or tokens it works on."""
     if size < LONG:
         return await asyncio.to_thread(function, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(_LONG_TEXTS, partial(function, *args, **kwargs))
+    return await asyncio.get_running_loop().run_in_executor(LONG_TEXTS, partial(function, *args, **kwargs))
 
 
 def size_of(value: Any) -> int:

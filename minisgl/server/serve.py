@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 from uvicorn.loops.auto import auto_loop_factory
 
 from minisgl.llm import LLMConfig
+from minisgl.llm.text_threads import LONG_TEXTS
 from minisgl.server.access_log import log_request
 from minisgl.server.app import build_app
 from minisgl.server.config import ServerConfig
@@ -21,6 +25,7 @@ from minisgl.server.metrics import Metrics
 from minisgl.server.records import CloseHook, RequestBook
 from minisgl.server.reporter import Reporter
 from minisgl.server.state import ServerState
+from minisgl.server.stream.building import WRITER
 from minisgl.server.tracing import start_tracing
 
 # Python's 700 make it look at every object of every open request a few times a minute: at a thousand streams a quarter
@@ -29,7 +34,17 @@ GC_THRESHOLD = 10_000
 
 
 def serve(config: LLMConfig, server: ServerConfig, start_engine: StartEngine, reporter: Reporter) -> int:
-    """Listen, load, serve until a signal; the exit code. ValueError for what cannot work, before anything is loaded."""
+    """Listen, load, serve until a signal; the exit code. ValueError for what cannot work, before anything is loaded.
+
+    The process ends here when a thread still works on a text that nobody waits for: Python would wait for it.
+    """
+    code = _run(config, server, start_engine, reporter)
+    if LONG_TEXTS.is_busy or WRITER.is_busy:
+        _leave(code)
+    return code
+
+
+def _run(config: LLMConfig, server: ServerConfig, start_engine: StartEngine, reporter: Reporter) -> int:
     install_logs(as_json=server.log_json, requests=server.log_requests)
     model_name = server.served_model_name or config.engine.model
     listener = listen(server.host, server.port)
@@ -47,6 +62,13 @@ def serve(config: LLMConfig, server: ServerConfig, start_engine: StartEngine, re
         lifecycle = Lifecycle(build_app(state), listener, start_engine, reporter)
         with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
             return runner.run(lifecycle.run())
+
+
+def _leave(code: int) -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it, or it is closed
+            stream.flush()
+    os._exit(code)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from support.lifecycle_server import Server, lifecycle_server
 from support.streams import FOR_EVER, Stream, status_of_health, wait_until
 
 from minisgl.llm import EngineDied
+from minisgl.llm.text_threads import LONG
 
 
 @contextmanager
@@ -66,6 +68,21 @@ def test_streams_that_outlast_the_drain_timeout_end_with_an_error_and_exit_is_0(
         assert {tuple(stream.to_the_end()) for stream in streams} == {("error",)}
         assert server.exit_code() == 0
     assert "time is up" in server.log.read_text()
+
+
+def test_long_texts_that_outlast_the_drain_timeout_are_waited_for_no_longer_and_exit_is_0(tmp_path: Path) -> None:
+    with serving(tmp_path, drain_timeout=0.2) as server, ThreadPoolExecutor(2) as clients:
+        answers = [clients.submit(server.post, "/tokenize", {"prompt": "x" * LONG}) for _ in range(2)]
+        wait_until(lambda: "a text is tokenized" in server.log.read_text())
+        server.signal(signal.SIGTERM)
+        assert server.exit_code() == 0
+        assert {(status, body["error"]["code"]) for status, body in (answer.result() for answer in answers)} == {
+            (503, "server_shutting_down")
+        }
+    log = server.log.read_text()
+    assert log.count("a text is tokenized") == 1, "the one that waited in line was begun"
+    assert "the engine is asked to end" in log
+    assert "Traceback" not in log
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:

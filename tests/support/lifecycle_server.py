@@ -1,6 +1,6 @@
 """The whole server on a port, in a process of its own, but the engine answers by a script: one "x" each 10 ms.
 
-SIGUSR1 makes the engine die, as if it had been killed.
+SIGUSR1 makes the engine die, as if it had been killed. A text that /tokenize gets is tokenized for ever.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import multiprocessing.forkserver
 import os
 import signal
 import sys
+import threading
 import unittest.mock
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from support.scripted_link import Item, ScriptedLink, make_engine_client
 from minisgl.llm import LLMConfig
 from minisgl.message import UserMsg
 from minisgl.server.config import ServerConfig
+from minisgl.server.endpoints import tokens
 from minisgl.server.lifecycle import Tell
 from minisgl.server.reporter import Reporter
 from minisgl.server.serve import serve
@@ -81,6 +83,7 @@ def run(log: Path, port: int, load_s: float, failure: Exception | None, drain_ti
         os.dup2(sink.fileno(), 1)
         os.dup2(sink.fileno(), 2)
     install_handler()
+    tokens._encode = tokenize_for_ever
     server = ServerConfig(port=port, drain_timeout=drain_timeout)
     config = LLMConfig.from_kwargs(model="scripted")
     sys.exit(serve(config, server, partial(ScriptedEngine, load_s, failure), Reporter()))
@@ -115,3 +118,9 @@ class ScriptedEngine:
 
 def write_x(request: UserMsg) -> Iterable[Item]:
     return itertools.chain.from_iterable(itertools.repeat((ord("x"), 0.01)))
+
+
+def tokenize_for_ever(*args: object) -> list[int]:
+    print("a text is tokenized", flush=True)
+    threading.Event().wait()
+    return []

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from minisgl.llm.client import Delta
 from minisgl.llm.stream import Output, choices_of
 from minisgl.server.stream.answer import Answer
+from minisgl.utils.lone_thread import LoneThread
 
 MANY = 2048  # entries: some milliseconds
 TOKENS_AN_ENTRY = 8  # tokens without logprobs that are written, or decoded, in the time of one entry
 T = TypeVar("T")
-_WRITER = ThreadPoolExecutor(1, thread_name_prefix="minisgl-answers")
+WRITER = LoneThread("minisgl-answers")
 
 
 async def make_events(answer: Answer, deltas: Sequence[Delta]) -> bytes:
@@ -46,4 +46,4 @@ def num_entries(news: Delta | Output) -> int:
 async def _make(cost: int, make: Callable[[T], bytes], news: T) -> bytes:
     if cost < MANY:
         return make(news)
-    return await asyncio.get_running_loop().run_in_executor(_WRITER, make, news)
+    return await asyncio.get_running_loop().run_in_executor(WRITER, make, news)
