@@ -25,10 +25,15 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["architecture", "server", "api", "security", "flags", "benchmarks", "decisions", "lab-notes"]
+    "name", ["architecture", "cache", "server", "api", "security", "flags", "benchmarks", "decisions", "lab-notes"]
 )
 def test_the_readme_lists_the_documents(name: str) -> None:
     assert ROOT / "docs" / f"{name}.md" in linked_from(ROOT / "README.md")
+
+
+def test_the_page_on_the_cache_leads_to_all_that_says_more() -> None:
+    names = ("eviction", "scheduling", "memory", "simulate", "security", "api", "flags")
+    assert {ROOT / "docs" / f"{name}.md" for name in names} <= linked_from(ROOT / "docs" / "cache.md")
 
 
 def test_who_runs_a_server_finds_its_api_its_flags_and_its_promises() -> None:
@@ -38,5 +43,5 @@ def test_who_runs_a_server_finds_its_api_its_flags_and_its_promises() -> None:
 
 def test_the_changelog_names_the_endpoints_that_are_not_openais() -> None:
     posted = {route.path for route in ROUTES if route.methods and "POST" in route.methods}
-    named = set(re.findall(r"`(/\w+)`", (ROOT / "CHANGELOG.md").read_text()))
+    named = set(re.findall(r"`(/[\w/]+)`", (ROOT / "CHANGELOG.md").read_text()))
     assert named >= {path for path in posted if not path.startswith("/v1/")}

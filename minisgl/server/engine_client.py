@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from minisgl.core import Limits, SamplingParams
-from minisgl.llm.client import Delta, Prepared
+from minisgl.llm.client import Delta, Prepared, Probe
 from minisgl.llm.encoder import Messages, Prompt
 from minisgl.message import EngineStats
 from minisgl.tokenizer import Tokenizer
@@ -21,7 +21,9 @@ class EngineClient(Protocol):
     @property
     def limits(self) -> Limits: ...
 
-    async def prepare(self, prompt: Prompt, params: SamplingParams | None, *, cache_salt: str = "") -> Prepared:
+    async def prepare(
+        self, prompt: Prompt, params: SamplingParams | None, *, cache_salt: str = "", priority: int = 0
+    ) -> Prepared:
         """Tokenize in a thread, and check. ValueError for what can never run (ContextLengthError when too long)."""
         ...
 
@@ -32,6 +34,7 @@ class EngineClient(Protocol):
         template: Mapping[str, Any],
         *,
         cache_salt: str = "",
+        priority: int = 0,
     ) -> Prepared:
         """The same for a conversation, by the model's chat template."""
         ...
@@ -57,6 +60,25 @@ class EngineClient(Protocol):
 
     async def stats(self) -> EngineStats:
         """Counters and sizes of scheduler and cache, as they are now."""
+        ...
+
+    async def probe(self, prompt: Prompt, *, cache_salt: str = "") -> Probe:
+        """How much of this prompt is cached now. ValueError for one that can never run."""
+        ...
+
+    async def probe_chat(self, messages: Messages, template: Mapping[str, Any], *, cache_salt: str = "") -> Probe:
+        """The same for a conversation."""
+        ...
+
+    async def purge_cache(self, prefix: Prompt | None = None, *, cache_salt: str | None = "") -> int:
+        """Nothing that was cached until now and begins so is matched any more; the number of tokens freed at once.
+
+        prefix: None is all. cache_salt: None is every one. ValueError for a prefix that no prompt can have.
+        """
+        ...
+
+    async def purge_chat(self, messages: Messages, template: Mapping[str, Any], *, cache_salt: str | None = "") -> int:
+        """The same for conversations that begin with these messages."""
         ...
 
     async def flush_cache(self) -> None:

@@ -49,6 +49,7 @@ FAMILIES = (
     ),
     Family("prefix_cache_hits", "counter", "Prompt tokens found there.", "vllm:prefix_cache_hits"),
     Family("prefix_cache_evicted_tokens", "counter", "Cached tokens that had to go for others."),
+    Family("num_preemptions", "counter", "Times that a running sequence gave up its pages.", "vllm:num_preemptions"),
     Family("prompt_tokens_computed", "counter", "Prompt tokens that the engine computed."),
     Family(
         "prompt_tokens", "counter", "Prompt tokens of accepted requests, cached ones included.", "vllm:prompt_tokens"
@@ -148,6 +149,7 @@ def _of_engine(stats: EngineStats | None) -> dict[str, Values]:
         "prefix_cache_queries": {"": stats.queried_tokens},
         "prefix_cache_hits": {"": stats.hit_tokens},
         "prefix_cache_evicted_tokens": {"": stats.evicted_tokens},
+        "num_preemptions": {"": stats.num_retracted},
         "prompt_tokens_computed": {"": stats.computed_tokens},
     }
 

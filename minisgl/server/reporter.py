@@ -50,5 +50,6 @@ def facts_of(info: EngineInfo) -> dict[str, str]:
         "context": f"{info.max_seq_len:,} tokens",
         "KV pool": f"{info.pool_len:,} tokens in pages of {info.page_size}",
         "prefix cache": info.cache_type,
+        "policies": f"{info.policy}, eviction {info.eviction}, look-ahead {info.lookahead}, reserve {info.reserve}",
         "runs": f"{info.max_running_req} sequences at once",
     }

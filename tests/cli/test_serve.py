@@ -24,6 +24,10 @@ INFO: Any = SimpleNamespace(
     page_size=16,
     cache_type="radix",
     max_running_req=64,
+    policy="lpm",
+    eviction="lru",
+    lookahead=256,
+    reserve="full",
 )
 
 

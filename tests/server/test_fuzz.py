@@ -36,8 +36,11 @@ ORDINARY: dict[str, dict[str, Any]] = {
     "/generate": {"text": TEXT, "sampling_params": {"max_new_tokens": 5, "temperature": 0.5}, "stream": False},
     "/tokenize": {"model": "a-model", "prompt": TEXT, "add_special_tokens": True},
     "/detokenize": {"model": "a-model", "tokens": [65, 66]},
+    "/cache/probe": {"model": "a-model", "prompt": TEXT, "cache_salt": "s"},
+    "/cache/purge": {"model": "a-model", "prompt": TEXT, "cache_salt": "s"},
     "/abort_request": {"rid": "nobody"},
 }
+CACHE = ["model", "prompt", "input_ids", "messages", "cache_salt", "add_generation_prompt", "chat_template_kwargs"]
 SAMPLING = [
     *("temperature", "top_p", "top_k", "min_p", "seed", "stop", "min_tokens", "ignore_eos", "stop_token_ids", "n"),
     *("presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias", "skip_special_tokens"),
@@ -59,6 +62,8 @@ FIELDS = {
     ],
     "/tokenize": ["model", "prompt", "messages", "add_special_tokens", "add_generation_prompt"],
     "/detokenize": ["model", "tokens"],
+    "/cache/probe": CACHE,
+    "/cache/purge": [*CACHE, "all_salts"],
     "/abort_request": ["rid", "abort_all"],
 }
 ALL_FIELDS = sorted({field for fields in FIELDS.values() for field in fields})

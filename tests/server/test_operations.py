@@ -27,6 +27,7 @@ STATS = EngineStats(
     hit_tokens=750,
     evicted_tokens=32,
     computed_tokens=250,
+    num_retracted=5,
 )
 
 
@@ -97,6 +98,7 @@ def test_the_engines_numbers_are_shown() -> None:
     assert samples["minisgl_prefix_cache_hits_total"] == {(): 750}
     assert samples["minisgl_prefix_cache_evicted_tokens_total"] == {(): 32}
     assert samples["minisgl_prompt_tokens_computed_total"] == {(): 250}
+    assert samples["minisgl_num_preemptions_total"] == {(): 5}
 
 
 def test_the_servers_numbers_are_shown() -> None:

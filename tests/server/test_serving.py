@@ -226,6 +226,8 @@ def test_who_comes_after_the_engine_died_gets_an_error() -> None:
     assert api.get("/health_generate").status_code == 503
     assert api.get("/get_server_info").status_code == 503
     assert api.post("/flush_cache").status_code == 503
+    assert api.post("/cache/probe", prompt="x").status_code == 503
+    assert api.post("/cache/purge", all_salts=True).status_code == 503
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -250,7 +252,9 @@ def test_requests_that_outlast_the_draining_are_told_so_when_the_engine_had_to_b
     run(test)
 
 
-@pytest.mark.parametrize("path", [CHAT, COMPLETIONS, GENERATE, "/tokenize", "/detokenize", "/flush_cache"])
+@pytest.mark.parametrize(
+    "path", [CHAT, COMPLETIONS, GENERATE, "/tokenize", "/detokenize", "/cache/probe", "/cache/purge", "/flush_cache"]
+)
 def test_while_it_loads_nothing_is_served(path: str) -> None:
     assert Api(engine=None).error(503, path, **BODIES.get(path, {}))["code"] == "model_loading"
 

@@ -15,6 +15,7 @@ from support.scripted_link import Script, ScriptedLink, echo, make_engine_client
 from support.server_app import ask, make_app, make_state
 from support.tiny_model import EOS, make_tokenizer
 
+from minisgl.core import Limits
 from minisgl.server.config import ServerConfig
 from minisgl.tokenizer import Tokenizer
 
@@ -38,10 +39,16 @@ class Api:
     """A server in this process. state, link: what is behind it."""
 
     def __init__(
-        self, script: Script = echo, *, cached_len: int = 0, config: ServerConfig | None = None, **changes: Any
+        self,
+        script: Script = echo,
+        *,
+        cached_len: int = 0,
+        config: ServerConfig | None = None,
+        limits: Limits | None = None,
+        **changes: Any,
     ) -> None:
         self.link = ScriptedLink(script, cached_len=cached_len)
-        self.engine = make_engine_client(link=self.link, tokenizer=TOKENIZER)
+        self.engine = make_engine_client(link=self.link, tokenizer=TOKENIZER, limits=limits)
         self.state = make_state(config, **{"engine": self.engine, **changes})
         self.app = make_app(self.state)
 

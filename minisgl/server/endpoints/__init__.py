@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from starlette.routing import Route
 
+from minisgl.server.endpoints.cache import flush_cache, probe_cache, purge_cache
 from minisgl.server.endpoints.chat import chat_completions
 from minisgl.server.endpoints.completions import completions
-from minisgl.server.endpoints.control import abort_request, flush_cache
+from minisgl.server.endpoints.control import abort_request
 from minisgl.server.endpoints.generate import generate
 from minisgl.server.endpoints.info import get_model_info, get_server_info, health_generate, version
 from minisgl.server.endpoints.models import list_models, show_model
@@ -21,6 +22,8 @@ ROUTES = [
     Route("/generate", generate, methods=["POST"]),
     Route("/tokenize", tokenize, methods=["POST"]),
     Route("/detokenize", detokenize, methods=["POST"]),
+    Route("/cache/probe", probe_cache, methods=["POST"]),
+    Route("/cache/purge", purge_cache, methods=["POST"]),
     Route("/flush_cache", flush_cache, methods=["POST"]),
     Route("/abort_request", abort_request, methods=["POST"]),
     Route("/health_generate", health_generate, methods=["GET"]),

@@ -10,6 +10,7 @@ from minisgl.llm.client import Prepared
 from minisgl.server.endpoints.common import (
     check_model,
     check_num_logprobs,
+    check_priority,
     let_in,
     make_heading,
     plain_messages_of,
@@ -44,9 +45,10 @@ async def chat_completions(request: Request) -> Generation:
 async def _prepare(engine: EngineClient, body: ChatRequest) -> list[Prepared]:
     params = body.params(engine.limits.max_seq_len)
     template = template_kwargs(body)
+    salt, priority = body.cache_salt or "", check_priority(engine, body.priority)
     messages = await plain_messages_of(body.messages)
     try:
-        prepared = await engine.prepare_chat(messages, params, template, cache_salt=body.cache_salt or "")
+        prepared = await engine.prepare_chat(messages, params, template, cache_salt=salt, priority=priority)
     except ValueError as error:
         raise refused(error, "messages") from None
     check_num_logprobs(engine, [prepared], "top_logprobs")

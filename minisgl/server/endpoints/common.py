@@ -87,11 +87,30 @@ async def read_body(request: Request, body_type: type[T]) -> T:
     return decode(raw, body_type)
 
 
+def refuse_foreign_page(request: Request) -> None:
+    """ApiError 403 for what a browser sends for a page, unless --cors-origin names it. Only browsers send an Origin.
+
+    A page may send a POST without a body anywhere without asking first, so also to a server on its reader's machine.
+    """
+    origin, allowed = request.headers.get("origin"), state_of(request).config.cors_origins
+    if origin is not None and origin not in allowed and "*" not in allowed:
+        raise ApiError(403, "pages of this origin may not control the server; see --cors-origin", code="foreign_origin")
+
+
 def check_model(state: ServerState, model: str | None) -> None:
     """ApiError 404 for a model that is not served; none, or an empty name, is the one that there is."""
     if model and model != state.model_name:
         message = f"the model {model!r} does not exist; this server has {state.model_name!r}"
         raise ApiError(404, message, param="model", code="model_not_found")
+
+
+def check_priority(engine: EngineClient, priority: int | None) -> int:
+    """The priority, 0 where none is given. ApiError 400 for another one where it would change nothing."""
+    try:
+        engine.limits.check_priority(priority or 0)
+    except FieldError as error:
+        raise ApiError(400, str(error), param=error.field, code="unsupported_parameter") from None
+    return priority or 0
 
 
 def request_id_of(request: Request) -> str:
@@ -141,6 +160,7 @@ async def prepare_prompts(
     prompts: Sequence[Prompt],
     params: Sequence[SamplingParams],
     cache_salt: str,
+    priority: int,
     prefix: Callable[[int], str] = lambda index: "",
 ) -> list[Prepared]:
     """All of them, or ApiError 400 for the first that can never run.
@@ -150,7 +170,7 @@ async def prepare_prompts(
     prepared = []
     for i, (prompt, each) in enumerate(zip(prompts, params, strict=True)):
         try:
-            prepared.append(await engine.prepare(prompt, each, cache_salt=cache_salt))
+            prepared.append(await engine.prepare(prompt, each, cache_salt=cache_salt, priority=priority))
         except ValueError as error:
             raise refused(error, field if len(prompts) == 1 else f"{field}[{i}]", prefix(i)) from None
     return prepared

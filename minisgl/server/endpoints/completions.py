@@ -10,6 +10,7 @@ from minisgl.llm.client import Prepared
 from minisgl.server.endpoints.common import (
     check_model,
     check_num_logprobs,
+    check_priority,
     let_in,
     make_heading,
     prepare_prompts,
@@ -41,6 +42,7 @@ async def completions(request: Request) -> Generation:
 
 async def _prepare(engine: EngineClient, body: CompletionRequest) -> list[Prepared]:
     prompts, params = body.prompts(), body.params()
-    prepared = await prepare_prompts(engine, "prompt", prompts, [params] * len(prompts), body.cache_salt or "")
+    salt, priority = body.cache_salt or "", check_priority(engine, body.priority)
+    prepared = await prepare_prompts(engine, "prompt", prompts, [params] * len(prompts), salt, priority)
     check_num_logprobs(engine, prepared, "logprobs")
     return prepared

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from minisgl.llm.client import Prepared
 from minisgl.server.endpoints.common import (
     check_num_logprobs,
+    check_priority,
     let_in,
     make_heading,
     prepare_prompts,
@@ -40,7 +41,7 @@ async def generate(request: Request) -> Generation:
 
 async def _prepare(engine: EngineClient, body: GenerateRequest) -> list[Prepared]:
     field = "text" if body.text is not None else "input_ids"
-    salt = body.cache_salt or ""
-    prepared = await prepare_prompts(engine, field, body.prompts(), body.params(), salt, body.prefix)
+    salt, priority = body.cache_salt or "", check_priority(engine, body.priority)
+    prepared = await prepare_prompts(engine, field, body.prompts(), body.params(), salt, priority, body.prefix)
     check_num_logprobs(engine, prepared, "top_logprobs_num")
     return prepared

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from minisgl.server.schema.answers import ChatChunk, ChatCompletion, Completion
+from minisgl.server.schema.cache import Probed, ProbeRequest, Purged, PurgeRequest
 from minisgl.server.schema.chat import ChatRequest
 from minisgl.server.schema.completions import CompletionRequest
 from minisgl.server.schema.control import AbortRequest
@@ -67,6 +68,10 @@ OPERATIONS = (
     ),
     Operation("post", "/tokenize", "The token ids of a text or a chat", Tokens, _MODEL, TokenizeRequest),
     Operation("post", "/detokenize", "The text of token ids", Text, _MODEL, DetokenizeRequest),
+    Operation("post", "/cache/probe", "How much of a prompt is cached", Probed, _MODEL, ProbeRequest),
+    Operation(
+        "post", "/cache/purge", "Later requests use nothing of one salt or prefix", Purged, _MODEL | _PAGE, PurgeRequest
+    ),
     Operation("post", "/flush_cache", "Later requests use nothing that is cached now", Flushed, _ENGINE | _PAGE),
     Operation("post", "/abort_request", "End requests that run or wait", Aborted, _BODY | _PAGE, AbortRequest),
     Operation("get", "/health", "Whether requests are served", Health, {503: "Loading, draining or dead."}),

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from minisgl.core.limits import MAX_PRIORITY, MIN_PRIORITY
 from minisgl.core.sampling_params import INT64_MAX, INT64_MIN, MAX_CHOICES, MAX_STOP_LENGTH, MAX_STOP_STRINGS
 
 MAX_PROMPTS = 2048
@@ -60,6 +61,15 @@ StopTokenIds = Annotated[
     ),
 ]
 MustBeFalse = Annotated[bool, Meta(extra_json_schema={"const": False})]
+Priority = Annotated[
+    int,
+    Meta(
+        ge=MIN_PRIORITY,
+        le=MAX_PRIORITY,
+        description="Larger goes first with --policy priority, and is kept longer with --eviction priority."
+        " Default 0; without these flags the only one.",
+    ),
+]
 CacheSalt = Annotated[
     str, Meta(min_length=1, max_length=1024, description="Only requests of the same salt share cached prefixes.")
 ]

@@ -23,6 +23,7 @@ from minisgl.server.schema.fields import (
     MustBeFalse,
     NumChoices,
     Penalty,
+    Priority,
     RepetitionPenalty,
     Seed,
     Stop,
@@ -81,7 +82,6 @@ class GenerateRequest(Body, kw_only=True):
         "audio_data": "only an empty list",
         "image_data": "only an empty list",
         "lora_path": "there are no adapters",
-        "priority": "only 0",
         "video_data": "only an empty list",
     }
 
@@ -103,12 +103,12 @@ class GenerateRequest(Body, kw_only=True):
         | None
     ) = None
     cache_salt: CacheSalt | None = None
+    priority: Priority | None = None
 
     audio_data: Empty | None = None
     image_data: Empty | None = None
     input_embeds: None = None
     lora_path: Literal[""] | Annotated[list[Literal[""] | None], Meta(max_length=MAX_PROMPTS)] | None = None
-    priority: Literal[0] | None = None
     video_data: Empty | None = None
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ from minisgl.server.schema.fields import (
     MinTokens,
     NumChoices,
     Penalty,
+    Priority,
     RepetitionPenalty,
     Seed,
     Stop,
@@ -65,6 +66,7 @@ class GeneratingBody(Unsupported, kw_only=True):
     ignore_eos: Annotated[bool, Meta(description="Go on after the model's end tokens.")] | None = None
     min_p: MinP | None = None
     min_tokens: MinTokens | None = None
+    priority: Priority | None = None
     repetition_penalty: RepetitionPenalty | None = None
     skip_special_tokens: bool | None = None
     stop_token_ids: StopTokenIds | None = None

@@ -26,7 +26,6 @@ class Unsupported(Body, kw_only=True):
     ONLY: ClassVar[dict[str, str]] = {
         "bad_words": "only an empty list",
         "lora_path": "there are no adapters",
-        "priority": "only 0",
         "response_format": 'only {"type": "text"}',
     }
     MUST_BE_FALSE: ClassVar[tuple[str, ...]] = ("include_stop_str_in_output", "no_stop_trim", "use_beam_search")
@@ -42,7 +41,6 @@ class Unsupported(Body, kw_only=True):
     json_schema: None = None
     lora_path: Literal[""] | None = None
     no_stop_trim: MustBeFalse | None = None
-    priority: Literal[0] | None = None
     prompt_logprobs: None = None
     regex: None = None
     response_format: TextFormat | None = None

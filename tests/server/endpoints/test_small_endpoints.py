@@ -18,7 +18,7 @@ from support.tiny_model import BOS, TEMPLATE
 import minisgl
 from minisgl.message import EngineInfo, UserMsg
 from minisgl.server.config import ServerConfig
-from minisgl.server.endpoints import control, info, tokens
+from minisgl.server.endpoints import cache, info, tokens
 
 
 @pytest.fixture
@@ -98,19 +98,22 @@ def test_flush_cache_reaches_the_engine(api: Api) -> None:
     assert [(len(purge.prefix), purge.cache_salt) for purge in api.link.purges] == [(0, None)]
 
 
-@pytest.mark.parametrize("path", ["/get_server_info", "/flush_cache"])
+@pytest.mark.parametrize("path", ["/get_server_info", "/flush_cache", "/cache/probe", "/cache/purge"])
 def test_a_question_is_not_kept_waiting_by_an_engine_that_does_not_answer(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api = Api()
     monkeypatch.setattr(api.link, "ask", lambda question: Future())
-    monkeypatch.setattr(control, "ANSWER_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(cache, "ANSWER_TIMEOUT_S", 0.01)
     monkeypatch.setattr(info, "ANSWER_TIMEOUT_S", 0.01)
-    response = api.get(path) if path == "/get_server_info" else api.post(path)
+    response = api.get(path) if path == "/get_server_info" else api.post(path, input_ids=[1])
     assert api.check_error(503, response)["code"] == "engine_slow"
 
 
-@pytest.mark.parametrize(("path", "body"), [("/flush_cache", b""), ("/abort_request", b'{"abort_all":true}')])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/flush_cache", b""), ("/cache/purge", b'{"all_salts":true}'), ("/abort_request", b'{"abort_all":true}')],
+)
 def test_pages_of_other_origins_control_nothing(path: str, body: bytes) -> None:
     """A browser sends a POST without a body for any page, and its answer is of no account."""
     api = Api(config=ServerConfig(cors_origins=["https://ours"]))

@@ -1,0 +1,83 @@
+"""POST /cache/probe, /cache/purge and /flush_cache."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from minisgl.server.endpoints.common import (
+    ANSWER_TIMEOUT_S,
+    check_model,
+    engine_answers,
+    json_response,
+    plain_messages_of,
+    read_body,
+    refuse_foreign_page,
+    refused,
+    state_of,
+)
+from minisgl.server.schema.cache import CachedText, Probed, ProbeRequest, Purged, PurgeRequest
+from minisgl.server.schema.info import Flushed
+from minisgl.server.schema.template import template_kwargs
+
+T = TypeVar("T", bound=CachedText)
+
+
+async def probe_cache(request: Request) -> Response:
+    """How much of a prompt a request would find cached. Nothing runs, and nothing is kept longer for it."""
+    engine = state_of(request).ready_engine()
+    body = await _read(request, ProbeRequest)
+    (field,), salt = body.given(), body.cache_salt or ""
+    template, messages = template_kwargs(body), await plain_messages_of(body.messages or ())
+    try:
+        async with engine_answers(ANSWER_TIMEOUT_S):
+            if messages:
+                probe = await engine.probe_chat(messages, template, cache_salt=salt)
+            else:
+                probe = await engine.probe(getattr(body, field), cache_salt=salt)
+    except ValueError as error:
+        raise refused(error, field) from None
+    return json_response(Probed(*probe))
+
+
+async def purge_cache(request: Request) -> Response:
+    """No later request uses what is cached now under one salt, or begins with one prefix there."""
+    refuse_foreign_page(request)
+    engine = state_of(request).ready_engine()
+    body = await _read(request, PurgeRequest)
+    field = next(iter(body.given()), None)
+    salt = None if body.all_salts else body.cache_salt or ""
+    template, messages = _prefix_template(body), await plain_messages_of(body.messages or ())
+    try:
+        async with engine_answers(ANSWER_TIMEOUT_S):
+            if messages:
+                freed = await engine.purge_chat(messages, template, cache_salt=salt)
+            else:
+                freed = await engine.purge_cache(field and getattr(body, field), cache_salt=salt)
+    except ValueError as error:
+        raise refused(error, field or "cache_salt") from None
+    return json_response(Purged(freed))
+
+
+async def flush_cache(request: Request) -> Response:
+    """Nothing that is cached now is used for a later request; those that run keep what they have.
+
+    503 when the engine does not answer within 10 seconds; it may do it later.
+    """
+    refuse_foreign_page(request)
+    async with engine_answers(ANSWER_TIMEOUT_S):
+        await state_of(request).ready_engine().flush_cache()
+    return json_response(Flushed())
+
+
+async def _read(request: Request, body_type: type[T]) -> T:
+    body = await read_body(request, body_type)
+    check_model(state_of(request), body.model)
+    return body
+
+
+def _prefix_template(body: PurgeRequest) -> dict[str, Any]:
+    """Whatever comes after the messages, an answer or another question."""
+    return template_kwargs(body) | ({} if body.add_generation_prompt else {"add_generation_prompt": False})
