@@ -119,7 +119,7 @@ def wait_for_events(neighbour: Exchange, owner: Any, name: str, monkeypatch: pyt
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_is_small_is_written_without_a_thread(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "_WRITER", None)
+    monkeypatch.setattr(building, "WRITER", None)
     api = Api(script)
     body = {"messages": HI, "n": 4, "max_tokens": 16, "logprobs": True, "stream": stream}
     assert api.post(CHAT, **body).status_code == 200
