@@ -153,9 +153,15 @@ class RadixPrefixCache(BasePrefixCache):
     def expect(self, watch: Watch, expected: bool) -> None:
         assert isinstance(watch, RadixWatch), f"not a watch of this cache: {watch}"
         self._tree.watches.expect(watch, expected)
+        if expected:
+            self._tree.cut_at(watch)
 
     def advance_watches(self, budget: int) -> list[Watch]:
-        return self._tree.watches.advance(budget)
+        changed = self._tree.watches.advance(budget)
+        for watch in changed:
+            if watch.expected:
+                self._tree.cut_at(watch)
+        return list[Watch](changed)
 
     def cached_pages(self) -> Int32Array:
         return self._tree.cached_pages()

@@ -27,13 +27,13 @@ class RadixNode:
     last_access: the cache's clock when the node was last visited; never later than the parent's.
     queued: which heap of the eviction queue has its entry, 0: none. note: the eviction policy's own, for it alone.
     watchers: waiting prompts whose match ends here, by how far they match and the page they would need next.
-    num_expected: how many of them will run soon.
+    expected: of those that will run soon the places in the order in which they came to, ascending; or nothing.
     dead: no `children` lead to it any more. It was purged, and `parent` leads up as ever while somebody has it locked;
     or it was absorbed by its only child.
     """
 
     __slots__ = (
-        "children", "dead", "last_access", "note", "num_expected", "page_bytes", "parent", "queued", "ref_count",
+        "children", "dead", "expected", "last_access", "note", "page_bytes", "parent", "queued", "ref_count",
         "token_bytes", "watchers",
     )  # fmt: skip
 
@@ -46,7 +46,7 @@ class RadixNode:
         self.last_access = last_access
         self.queued = 0
         self.note = 0
-        self.num_expected = 0
+        self.expected: list[int] | None = None
         self.watchers: Watchers | None = None
         self.dead = False
 

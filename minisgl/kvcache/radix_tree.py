@@ -14,8 +14,9 @@ from minisgl.kvcache.radix_check import check_nodes, check_pages_held_once
 from minisgl.kvcache.radix_forest import RadixForest, RadixRoot
 from minisgl.kvcache.radix_handle import RadixCacheHandle
 from minisgl.kvcache.radix_node import PAGE_BYTES, TOKEN_BYTES, RadixNode
+from minisgl.kvcache.radix_walk import path_len
 from minisgl.kvcache.slots import Tokens, join_pages, to_bytes
-from minisgl.kvcache.watch import WatchList
+from minisgl.kvcache.watch import RadixWatch, WatchList
 from minisgl.utils.math import align_down
 
 MAX_MERGED_BYTES = 16384  # of tokens, up to which a node absorbs its parent whatever their sizes
@@ -79,6 +80,15 @@ class RadixTree:
         if node.watchers is not None:
             self.watches.split(front, node, cached_len)
         return front
+
+    def cut_at(self, watch: RadixWatch) -> None:
+        """Split the node in which the match of an expected prompt ends, so that what comes after it may go sooner."""
+        node = watch.node
+        if node is None or node.parent is None:
+            return
+        num_beyond = path_len(node) - watch.cached_len
+        if num_beyond:
+            self.split(node, node.length - num_beyond, watch.cached_len)
 
     def add_leaf(self, parent: RadixNode, tokens: Tokens, start: int, pages: Int32Array) -> RadixNode:
         """A node for `tokens` from byte `start` on, below `parent`, whose path ends there; not queued yet."""

@@ -21,7 +21,10 @@ Watchers = dict[Place, dict["RadixWatch", None]]
 
 
 class RadixWatch(Watch):
-    """root: its namespace's. tokens: the prompt's whole pages. node: where its match ends; None after `unwatch`."""
+    """root: its namespace's. tokens: the prompt's whole pages. node: where its match ends; None after `unwatch`.
+
+    expected: 0, or its place in the order in which prompts became expected, from 1.
+    """
 
     __slots__ = ("expected", "node", "root", "tokens")
 
@@ -30,16 +33,17 @@ class RadixWatch(Watch):
         self.root = root
         self.tokens = tokens
         self.node: RadixNode | None = None
-        self.expected = False
+        self.expected = 0
 
 
 class WatchList:
-    """Keeps every watch at its place. What a node's `num_expected` counts changes here alone."""
+    """Keeps every watch at its place. A node's `expected` changes here alone."""
 
     def __init__(self, page_size: int) -> None:
         self._page_size = page_size
         self._behind: deque[RadixWatch] = deque()  # a node was inserted that they may go on to
         self._changed: dict[RadixWatch, None] = {}
+        self._num_expected = 0  # ever
 
     def add(self, root: RadixRoot, tokens: Tokens) -> RadixWatch:
         watch = RadixWatch(root, tokens)
@@ -56,17 +60,19 @@ class WatchList:
         node = watch.node
         assert node is not None, "expected, but watched no longer"
         if watch.expected and not expected:
-            self._discount(watch.root, node, 1)
+            self._unmark(watch.root, node, [watch.expected])
+            watch.expected = 0
         elif expected and not watch.expected:
-            node.num_expected += 1
-        watch.expected = expected
+            self._num_expected += 1
+            watch.expected = self._num_expected
+            _mark(node, [watch.expected])
 
-    def advance(self, budget: int) -> list[Watch]:
+    def advance(self, budget: int) -> list[RadixWatch]:
         for _ in range(min(budget, len(self._behind))):
             watch = self._behind.popleft()
             if watch.node is not None:
                 self._advance(watch, watch.node)
-        changed: list[Watch] = list(self._changed)
+        changed = list(self._changed)
         self._changed.clear()
         return changed
 
@@ -103,17 +109,16 @@ class WatchList:
         # They all matched what is gone, so they all need the same page next.
         target.watchers.setdefault(self._place(next(iter(fallen))), {}).update(fallen)
         self._changed.update(fallen)
-        self._rehang(fallen, node, target)
+        if target is not node:
+            self._rehang(fallen, node, target)
 
     def _rehang(self, watches: Collection[RadixWatch], old: RadixNode, new: RadixNode) -> None:
         """Those of `old` that are filed at `new` now."""
-        num_expected = 0
         for watch in watches:
             watch.node = new
-            num_expected += watch.expected
-        if num_expected:
-            new.num_expected += num_expected
-            self._discount(next(iter(watches)).root, old, num_expected)
+        if old.expected and (expected := [watch.expected for watch in watches if watch.expected]):
+            _mark(new, expected)
+            self._unmark(next(iter(watches)).root, old, expected)
 
     def _advance(self, watch: RadixWatch, node: RadixNode) -> None:
         if path_len(node) != watch.cached_len:  # it was noted twice, and its match ends half-way in a node by now
@@ -136,7 +141,8 @@ class WatchList:
             node.watchers[place] = {watch: None}
         else:
             group[watch] = None
-        node.num_expected += watch.expected
+        if watch.expected:
+            _mark(node, [watch.expected])
 
     def _take_off(self, watch: RadixWatch) -> None:
         node, place = watch.node, self._place(watch)
@@ -148,12 +154,15 @@ class WatchList:
             del node.watchers[place]
             node.watchers = node.watchers or None
         if watch.expected:
-            self._discount(watch.root, node, 1)
+            self._unmark(watch.root, node, [watch.expected])
 
-    def _discount(self, root: RadixRoot, node: RadixNode, num_expected: int) -> None:
-        node.num_expected -= num_expected
-        if node.num_expected == 0:
-            root.queue.unexpected(node)
+    @staticmethod
+    def _unmark(root: RadixRoot, node: RadixNode, places: Collection[int]) -> None:
+        """Those of these places in the order of the expected are not at `node` any more."""
+        gone = set(places)
+        node.expected = [place for place in node.expected or () if place not in gone] or None
+        if node.queued:
+            root.queue.expected_later(node)
 
     def _place(self, watch: RadixWatch) -> Place:
         start = watch.cached_len * TOKEN_BYTES
@@ -173,5 +182,9 @@ class WatchList:
             start, end = path_len(node) - node.length, path_len(node)
             wrong = [watch.cached_len for watch in watches if not (start < watch.cached_len <= end or end == 0)]
             assert not wrong, f"{node}: watches of {wrong} tokens on a node from {start} to {end}"
-            expected = sum(watch.expected for watch in watches)
-            assert node.num_expected == expected, f"{node}: {node.num_expected} expected, counted {expected}"
+            expected = sorted(watch.expected for watch in watches if watch.expected)
+            assert (node.expected or []) == expected, f"{node}: {node.expected} are expected, counted {expected}"
+
+
+def _mark(node: RadixNode, places: Iterable[int]) -> None:
+    node.expected = sorted([*(node.expected or ()), *places])

@@ -117,8 +117,8 @@ def test_a_purged_node_that_leads_nowhere(cache, inner):
 
 
 def test_a_node_that_is_expected_by_nobody(cache, leaf):
-    leaf.num_expected = 1
-    assert_names(cache, "1 expected, counted 0")
+    leaf.expected = [1]
+    assert_names(cache, r"\[1\] are expected, counted \[\]")
 
 
 def test_a_watch_that_is_not_where_it_says(cache, leaf, inner):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from support.traces import TAU_AIRLINE, prompts
 
+from minisgl.simulate.belady import best_hits, next_uses
 from minisgl.simulate.counts import HitCounts
 from minisgl.simulate.replay import replay
 from minisgl.simulate.trace import read_trace
@@ -23,6 +24,17 @@ def test_a_request_that_is_in_sight_keeps_what_it_will_hit():
     # When 3 comes, 1 is the oldest; it is needed by the second request after that.
     workload = of([1], [2], [3], [4], [1])
     assert [replay(workload, 2, lookahead=lookahead).hit_tokens for lookahead in (0, 1, 2, 3)] == [0, 0, 1, 1]
+
+
+def test_where_every_leaf_is_in_sight_the_one_needed_last_goes():
+    # Three are in sight and room is for two: 1 comes before 2, so 2 goes for 3.
+    assert replay(of([1], [2], [3], [1], [2]), 2, lookahead=4).hit_tokens == 1
+
+
+def test_with_all_in_sight_look_ahead_is_the_optimum_on_real_requests():
+    workload = make_workload(read_trace(TAU_AIRLINE), 16)
+    best = best_hits(workload, 800, next_uses(workload))
+    assert replay(workload, 800, lookahead=200).hit_tokens == best.hit_tokens
 
 
 def test_another_policy_evicts_another_page():

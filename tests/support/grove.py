@@ -66,6 +66,7 @@ class Grove:
         self.clock = 0
         self.accounts = {}
         self.memory = Memory()
+        self.num_waits = 0
 
     def match(self, tokens):
         node, _ = self._walk(tokens)
@@ -100,12 +101,18 @@ class Grove:
         self.queue.push(node)
 
     def expect(self, node):
-        node.num_expected += 1
+        """One more request waits for `node`, and comes after all others."""
+        self.num_waits += 1
+        node.expected = [*(node.expected or ()), self.num_waits]
 
     def unexpect(self, node):
-        node.num_expected -= 1
-        if node.num_expected == 0:
-            self.queue.unexpected(node)
+        """The first of those that wait for `node` waits no longer."""
+        self._keep_waiting(node, node.expected[1:])
+
+    def _keep_waiting(self, node, waits):
+        node.expected = waits or None
+        if node.queued:
+            self.queue.expected_later(node)
 
     def evict(self, num_tokens=None):
         """Evict the first leaf, or this many tokens of it if it has more; the tokens of the whole path as it was."""
@@ -133,7 +140,7 @@ class Grove:
     def merge(self, node):
         """Let `node` absorb its parent, if nothing that a policy goes by tells them apart."""
         parent = node.parent
-        if parent is self.root or len(parent.children) > 1 or parent.num_expected:
+        if parent is self.root or len(parent.children) > 1 or parent.expected:
             return
         if parent.ref_count == node.ref_count and self.accounts[parent] == self.accounts[node]:
             node.absorb_parent()
@@ -142,8 +149,10 @@ class Grove:
 
     def first_by_the_account(self):
         leaves = [node for node in self.accounts if node.ref_count == 0 and not node.children]
-        unexpected = [node for node in leaves if not node.num_expected]
-        return min(unexpected or leaves, key=self._order, default=None)
+        unexpected = [node for node in leaves if not node.expected]
+        if leaves and not unexpected:
+            return max(leaves, key=lambda node: node.expected[0])
+        return min(unexpected, key=self._order, default=None)
 
     def sizes(self):
         """Tokens seen once, tokens seen again."""
@@ -188,9 +197,9 @@ class Grove:
         self.queue.take(leaf)
         del self.accounts[leaf]
         parent = leaf.detach()
-        if leaf.num_expected:
-            parent.num_expected, leaf.num_expected = parent.num_expected + leaf.num_expected, 0
-            self.queue.unexpected(leaf)
+        if leaf.expected:
+            parent.expected = sorted([*(parent.expected or ()), *leaf.expected])
+            self._keep_waiting(leaf, [])
         self.queue.push(parent)
 
 

@@ -46,7 +46,7 @@ class Walk:
             self.grove.expect(node)
 
     def unexpect(self):
-        expected = [node for node in self.grove.accounts if node.num_expected]
+        expected = [node for node in self.grove.accounts if node.expected]
         if expected:
             self.grove.unexpect(self.random.choice(expected))
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from minisgl.kvcache.eviction.ghosts import Ghosts, PathHash
 from minisgl.kvcache.eviction.queue import EvictionQueue, check_all_filed
-from minisgl.kvcache.eviction.sparing import SparingHeap
+from minisgl.kvcache.eviction.sparing import SparingHeap, needed_last
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
 
 _ONCE, _AGAIN = 0, 1
@@ -47,7 +47,11 @@ class ARCQueue(EvictionQueue):
 
     def first(self) -> RadixNode | None:
         lists = self._in_turn()
-        return lists[0].first_unexpected() or lists[1].first_unexpected() or lists[0].first() or lists[1].first()
+        unexpected = lists[0].first_unexpected() or lists[1].first_unexpected()
+        if unexpected is not None:
+            return unexpected
+        expected = (node for leaves in lists if (node := leaves.first()) is not None)
+        return min(expected, key=needed_last, default=None)
 
     def take(self, leaf: RadixNode) -> None:
         self._lists[leaf.note].take(leaf)
@@ -59,8 +63,8 @@ class ARCQueue(EvictionQueue):
                 return place
         return None
 
-    def unexpected(self, node: RadixNode) -> None:
-        self._lists[node.note].unexpected(node)
+    def expected_later(self, node: RadixNode) -> None:
+        self._lists[node.note].expected_later(node)
         self._changed()
 
     def matched(self, node: RadixNode) -> None:

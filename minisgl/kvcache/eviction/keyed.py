@@ -22,8 +22,8 @@ class KeyedQueue(SparingHeap, EvictionQueue):
             if self.on_change is not None:
                 self.on_change()
 
-    def unexpected(self, node: RadixNode) -> None:
-        super().unexpected(node)
+    def expected_later(self, node: RadixNode) -> None:
+        super().expected_later(node)
         self._changed()
 
     def order_key(self) -> int | None:

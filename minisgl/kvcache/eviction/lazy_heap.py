@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 
 from minisgl.kvcache.radix_node import RadixNode
 
 _FEW = 64  # entries that are not worth a sweep, and that tell of many whether these are
+_SWEPT_AT_ONCE = 4
 
 
 class LazyHeap:
@@ -21,7 +22,7 @@ class LazyHeap:
 
     An entry is left behind where its node is filed elsewhere, gone, or no unlocked leaf any more. It is dropped when it
     comes up. Whenever there are twice as many entries as before, a sample tells whether a quarter of them is such; then
-    all of these are swept out. A tree that only grows has none, and a look at every entry would be a pause.
+    all of these are swept out, a few with each node that is filed, for a look at a million at once would be a pause.
     """
 
     def __init__(
@@ -34,50 +35,48 @@ class LazyHeap:
         self._key = key
         self._set_aside = set_aside
         self._keys: list[int] = []
-        self._nodes: dict[int, RadixNode] = {}
+        self._unswept: list[int] = []  # a heap too: the keys from before the sweep that is going on
+        self._nodes: dict[int, RadixNode] = {}  # by the keys of both
         self._sweep_above = _FEW
 
     def file(self, node: RadixNode) -> None:
         """Enter `node`, an unlocked leaf, by its key; what other heaps have of it is left behind."""
-        key = self._key(node)
-        other = self._nodes.get(key)
-        if other is None:
-            heappush(self._keys, key)
-        else:
-            assert other is node or other.queued != self._number, f"{node} and {other} are leaves of the same key {key}"
-        self._nodes[key] = node
-        node.queued = self._number
-        if len(self._keys) > self._sweep_above:
+        self._enter(node)
+        if self._unswept:
+            self._sweep_on()
+        elif len(self._keys) > self._sweep_above:
             if self._has_many_left_behind():
-                self._sweep()
-            self._sweep_above = 2 * max(_FEW, len(self._keys))
+                self._keys, self._unswept = self._unswept, self._keys
+            else:
+                self._sweep_above = 2 * len(self._keys)
 
     def first(self) -> RadixNode | None:
         """The leaf with the smallest key, which stays where it is; None if there is none."""
-        while self._keys:
-            key = self._keys[0]
+        while keys := self._first_keys():
+            key = keys[0]
             node = self._nodes[key]
             if self._is_true(key, node):
                 return node
-            heappop(self._keys)
+            heappop(keys)
             del self._nodes[key]
             self._settle(node)
         return None
 
     def take_first(self) -> None:
         """Take out what `first` has just shown."""
-        self._nodes.pop(heappop(self._keys)).queued = 0
+        self._nodes.pop(heappop(self._first_keys())).queued = 0
 
     def clear(self) -> None:
         for node in self._nodes.values():
             if node.queued == self._number:
                 node.queued = 0
         self._keys.clear()
+        self._unswept.clear()
         self._nodes.clear()
 
     def check_integrity(self, nodes: Iterable[RadixNode]) -> None:
         """AssertionError if one of `nodes` says that it is filed here and is not, or is filed later than its key."""
-        assert sorted(self._keys) == sorted(self._nodes), "the keys of an eviction heap are not those of its nodes"
+        assert sorted(self._keys + self._unswept) == sorted(self._nodes), "the keys of an eviction heap are not those of its nodes"
         entries: dict[RadixNode, int] = {}
         for key in sorted(self._nodes):
             entries.setdefault(self._nodes[key], key)
@@ -91,12 +90,27 @@ class LazyHeap:
         gone = [node for node in entries if node.queued == self._number]
         assert not gone, f"queued for eviction, but not in the tree: {gone}"
 
+    def _enter(self, node: RadixNode) -> None:
+        key = self._key(node)
+        other = self._nodes.get(key)
+        if other is None:
+            heappush(self._keys, key)
+        else:
+            assert other is node or other.queued != self._number, f"{node} and {other} are leaves of the same key {key}"
+        self._nodes[key] = node
+        node.queued = self._number
+
+    def _first_keys(self) -> list[int]:
+        """The heap that has the smallest key; an empty one if there is none."""
+        keys, unswept = self._keys, self._unswept
+        return unswept if unswept and (not keys or unswept[0] < keys[0]) else keys
+
     def _is_true(self, key: int, node: RadixNode) -> bool:
         return (
             self._key(node) == key
             and node.queued == self._number
             and not (node.ref_count or node.children)
-            and (not node.num_expected or self._set_aside is None)
+            and (not node.expected or self._set_aside is None)
         )
 
     def _settle(self, node: RadixNode) -> None:
@@ -105,10 +119,10 @@ class LazyHeap:
             return
         if not node.evictable:
             node.queued = 0
-        elif node.num_expected and self._set_aside is not None:
+        elif node.expected and self._set_aside is not None:
             self._set_aside(node)
         elif self._nodes.get(self._key(node)) is not node:
-            self.file(node)
+            self._enter(node)
 
     def _has_many_left_behind(self) -> bool:
         sample = self._keys[:: len(self._keys) // _FEW + 1]
@@ -121,14 +135,9 @@ class LazyHeap:
         now = self._key(node)
         return now != key and self._nodes.get(now) is node
 
-    def _sweep(self) -> None:
-        """Forget the entries that were left behind, and file what is left by today's keys."""
-        filed = dict.fromkeys(node for node in self._nodes.values() if node.queued == self._number)
-        self._nodes.clear()
-        for node in filed:
-            if node.evictable:
-                self._nodes[self._key(node)] = node
-            else:
-                node.queued = 0
-        self._keys[:] = self._nodes
-        heapify(self._keys)
+    def _sweep_on(self) -> None:
+        """Forget some entries or file them by today's keys. A heap's last key can go, and the others are still a heap."""
+        for _ in range(min(_SWEPT_AT_ONCE, len(self._unswept))):
+            self._settle(self._nodes.pop(self._unswept.pop()))
+        if not self._unswept:
+            self._sweep_above = 2 * max(_FEW, len(self._keys))

@@ -13,13 +13,14 @@ class EvictionQueue(ABC):
     """The unlocked leaves of one namespace in a policy's order, kept from one eviction to the next.
 
     Nothing has to be told when a node is visited, locked or grown upon: what is filed is checked when it comes up.
-    The tree calls `push` when a node may have become an unlocked leaf, `unexpected`, `removed` and `absorbed` as they
-    say, and the notes (`matched`, `inserted`, `evicting`) only of a policy that `takes_notes`. Both halves of a split
-    keep the node's note; a node may absorb its parent only where their notes are equal.
+    The tree calls `push` when a node may have become an unlocked leaf, `expected_later`, `removed` and `absorbed` as
+    they say, and the notes (`matched`, `inserted`, `evicting`) only of a policy that `takes_notes`. Both halves of a
+    split keep the node's note; a node may absorb its parent only where their notes are equal.
 
     on_change: called whenever `order_key` may have become smaller. That it has become larger, nobody is told.
 
-    Look-ahead: a leaf with num_expected > 0 goes after all others, whatever the policy.
+    Look-ahead: a leaf at which somebody is expected goes after all others, whatever the policy; of such leaves first
+    the one that will be needed last.
     """
 
     takes_notes: ClassVar[bool] = False
@@ -48,8 +49,8 @@ class EvictionQueue(ABC):
         """
 
     @abstractmethod
-    def unexpected(self, node: RadixNode) -> None:
-        """`node` is not expected any more: its num_expected has become 0."""
+    def expected_later(self, node: RadixNode) -> None:
+        """One that was expected at `node`, which is filed, is not any more: all others are, or nobody is."""
 
     def removed(self, node: RadixNode) -> None:
         """`node` left the tree, or lives on only for its readers, and was not taken out by `take`."""

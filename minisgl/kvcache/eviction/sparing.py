@@ -10,9 +10,10 @@ from minisgl.kvcache.radix_node import RadixNode
 
 
 class SparingHeap:
-    """Unlocked leaves by `key` as in `LazyHeap`, but that leaves with num_expected > 0 go after all others.
+    """Unlocked leaves by `key` as in `LazyHeap`, but that leaves at which somebody is expected go after all others.
 
-    They are set aside in a second heap when they come up. So a leaf that is expected costs nothing until then.
+    They are set aside in a second heap when they come up, where the one that is needed last goes first. So a leaf that
+    is expected costs nothing until then.
 
     A leaf that goes in the stead of one that was set aside leaves it its place, as `first_place` tells it: so a
     namespace gives a leaf whenever the plain order says so, and not again and again for one that it spares.
@@ -23,7 +24,7 @@ class SparingHeap:
         self._key = key
         self._places: Places[RadixNode] = Places()
         self._aside_number = number + 1
-        self._aside = LazyHeap(number + 1, key)
+        self._aside = LazyHeap(number + 1, needed_last)
         self._heap = LazyHeap(number, key, self._set_aside)
 
     def file(self, node: RadixNode) -> None:
@@ -53,9 +54,12 @@ class SparingHeap:
         if self._places and (spared := self._first_spared()) is not None and spared < place:
             self._places.move_first(place)
 
-    def unexpected(self, node: RadixNode) -> None:
-        """`node` is not expected any more: bring it back if it was set aside."""
+    def expected_later(self, node: RadixNode) -> None:
+        """Fewer are expected at `node`: if it was set aside, bring it back, or file it by who is first now."""
         if node.queued != self._aside_number:
+            return
+        if node.evictable and node.expected:
+            self._aside.file(node)
             return
         self._places.leave(node)
         if node.evictable:
@@ -73,7 +77,7 @@ class SparingHeap:
         self._aside.check_integrity(nodes)
         for node in nodes:
             if node.queued == self._aside_number:
-                assert node.num_expected, f"{node} is set aside for a waiting request that does not exist"
+                assert node.expected, f"{node} is set aside for a waiting request that does not exist"
                 assert node in self._places, f"{node} is set aside and has no place"
 
     def _set_aside(self, node: RadixNode) -> None:
@@ -93,3 +97,8 @@ class SparingHeap:
             else:
                 return place
         return None
+
+
+def needed_last(node: RadixNode) -> int:
+    """A key by which, of expected leaves, the one whose first request comes last is the smallest."""
+    return -node.expected[0] if node.expected else 0

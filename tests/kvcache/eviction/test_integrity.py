@@ -46,7 +46,7 @@ def test_an_entry_later_than_its_node(policy):
 @pytest.mark.parametrize("policy", EVICTION_POLICIES.names)
 def test_a_leaf_set_aside_for_nobody(policy):
     grove, leaves = grow(policy)
-    leaves[0].num_expected = 0
+    leaves[0].expected = None
     assert_names(grove, "is set aside for a waiting request that does not exist")
 
 

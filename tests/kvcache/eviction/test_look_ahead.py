@@ -32,15 +32,17 @@ def test_an_expected_leaf_goes_after_all_others(policy):
     grove, (a, b, c, d) = plant(policy)
     grove.expect(a)
     grove.expect(c)
-    assert evict_all(grove) == [b, d, a, c]
+    assert evict_all(grove) == [b, d, c, a]
 
 
 @every_policy
-def test_when_only_expected_leaves_are_left_they_go_in_plain_order(policy):
-    grove, leaves = plant(policy)
-    for leaf in reversed(leaves):
+def test_when_only_expected_leaves_are_left_the_one_that_is_needed_last_goes_first(policy):
+    grove, (a, b, c, d) = plant(policy)
+    for leaf in (c, a, d, b, c):
         grove.expect(leaf)
-    assert evict_all(grove) == leaves
+    assert grove.queue.first() is b
+    grove.unexpect(c)  # who comes first is served; another one waits for the same leaf, after all others
+    assert evict_all(grove) == [c, b, d, a]
 
 
 @every_policy
@@ -130,3 +132,22 @@ def test_a_spared_leaf_that_is_locked_does_not_make_its_namespace_give():
     grove.queue.first()
     grove.lock(a)
     assert grove.queue.order_key() is None
+
+
+def test_the_part_of_a_leaf_that_an_expected_prompt_will_not_hit_is_not_spared():
+    cache = RadixPrefixCache(torch.device("cpu"), 1)
+    cache.insert_pages(np.array([1, 2, 3, 4]), np.array([1, 2, 3, 4]))
+    cache.insert_pages(np.array([5]), np.array([5]))
+    cache.expect(cache.watch(np.array([1, 2, 9])), True)
+    assert [sorted(cache.evict_pages(n).tolist()) for n in (2, 1, 2)] == [[3, 4], [5], [1, 2]]
+    cache.check_integrity()
+
+
+def test_a_prompt_that_becomes_expected_before_its_prefix_is_cached_is_spared_that_prefix_alone():
+    cache = RadixPrefixCache(torch.device("cpu"), 1)
+    cache.expect(cache.watch(np.array([1, 2, 9])), True)
+    cache.insert_pages(np.array([1, 2, 3, 4]), np.array([1, 2, 3, 4]))
+    cache.insert_pages(np.array([5]), np.array([5]))
+    cache.advance_watches(10)
+    assert [sorted(cache.evict_pages(n).tolist()) for n in (2, 1, 2)] == [[3, 4], [5], [1, 2]]
+    cache.check_integrity()
