@@ -107,6 +107,30 @@ def test_salts_flush_and_statistics_reach_it(client: AsyncClient) -> None:
     assert asyncio.run(main()) == [0, 14, 0, 14, 0, 14]
 
 
+def test_probes_and_purges_reach_it_and_priorities_are_refused_as_here(client: AsyncClient) -> None:
+    async def main() -> None:
+        await client.flush_cache()
+        await read(client, ["the same prompt"], SHORT, "a")
+        assert await client.probe("the same prompt and more", cache_salt="a") == (24, 15)
+        assert await client.purge_cache("the different", cache_salt="a") == 22
+        assert await client.probe("the same prompt", cache_salt="a") == (15, 0)
+        with pytest.raises(ValueError, match="--policy priority"):
+            await client.prepare("x", SHORT, priority=1)
+
+    asyncio.run(main())
+
+
+def test_priorities_are_taken_where_its_policy_heeds_them(tiny: Path) -> None:
+    engine = RemoteEngine(
+        config_of(tiny, eviction="priority", policy="lpm", lookahead=3, max_overtakes=5, reserve="full")
+    )
+    info, client = engine.ready.result(), engine.connect()
+    shown = (info.eviction, info.policy, info.lookahead, info.max_overtakes, info.reserve)
+    assert shown == ("priority", "lpm", 3, 5, "full")
+    assert client.prepare("x", SHORT, priority=-7).priority == -7
+    engine.shutdown()
+
+
 def test_a_reader_that_leaves_gives_its_pages_back(client: AsyncClient) -> None:
     async def main() -> None:
         deltas = client.run([await client.prepare("hello", LONG)])

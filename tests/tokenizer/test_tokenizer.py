@@ -80,3 +80,31 @@ def test_many_threads_encode_at_once_also_after_a_user_left_truncation_on(tiny):
 
 def test_the_hugging_face_object_gives_the_same_ids(bos_tokenizer):
     assert bos_tokenizer.hf("hello world").input_ids == bos_tokenizer.encode("hello world").tolist()
+
+
+@pytest.mark.parametrize("kind", ["tiny", "bos_tokenizer", "smollm2"])
+def test_a_prefix_is_what_all_longer_texts_begin_with(kind, request):
+    tokenizer = request.getfixturevalue(kind)
+    for text in ("hello hel", "hello hello ", "hello, hello\n", "hello hello </s>", "hello 12"):
+        prefix = tokenizer.encode_prefix(text).tolist()
+        assert prefix
+        for more in ("", "lo", " hello", "\n\n", "3", "'s", ", hello", "</s>"):
+            assert tokenizer.encode(text + more).tolist()[: len(prefix)] == prefix, (text, more)
+
+
+def test_a_prefix_has_the_bos_of_a_prompt_but_not_in_a_chat(bos_tokenizer):
+    bos = bos_tokenizer.hf.bos_token_id
+    assert bos_tokenizer.encode_prefix("hello hello").tolist()[0] == bos
+    assert bos not in bos_tokenizer.encode_rendered_prefix("hello hello").tolist()
+
+
+@pytest.mark.parametrize("kind", ["tiny", "bos_tokenizer", "smollm2", "tiny_spm"])
+def test_one_word_has_no_prefix(kind, request):
+    for text in ("hello", ""):
+        with pytest.raises(ValueError, match="one word"):
+            request.getfixturevalue(kind).encode_prefix(text)
+
+
+def test_a_lone_surrogate_has_no_prefix(tiny):
+    with pytest.raises(ValueError, match=r"U\+D800"):
+        tiny.encode_prefix("hello \ud800")
