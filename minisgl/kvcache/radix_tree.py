@@ -204,13 +204,15 @@ class RadixTree:
         leaf = queue.first()
         assert leaf is not None, f"no leaf of {root.namespace} is unlocked"
         num_pages = len(leaf.page_bytes) // PAGE_BYTES
+        is_trimmed = num_pages > max_pages
+        if not is_trimmed:
+            queue.take(leaf)
         if queue.takes_notes:
             queue.evicting(leaf, min(num_pages, max_pages) * self.page_size)
-        if num_pages > max_pages:
+        if is_trimmed:
             freed = leaf.trim(max_pages)
             self.watches.shorten(leaf, leaf)
             return freed
-        queue.take(leaf)
         parent = leaf.detach()
         if leaf.watchers is not None:
             self.watches.shorten(leaf, parent)

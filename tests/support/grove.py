@@ -122,6 +122,8 @@ class Grove:
         num_tokens = length if num_tokens is None else min(num_tokens, length)
         cut = len(whole) - num_tokens
         self.memory.remember(self.sizes(), self.accounts[leaf].again, whole[:cut], whole[cut:])
+        if num_tokens == length:
+            self.queue.take(leaf)
         if self.queue.takes_notes:
             self.queue.evicting(leaf, num_tokens)
         if num_tokens < length:
@@ -194,7 +196,6 @@ class Grove:
         return leaf
 
     def _fell(self, leaf):
-        self.queue.take(leaf)
         del self.accounts[leaf]
         parent = leaf.detach()
         if leaf.expected:

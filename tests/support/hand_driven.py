@@ -169,7 +169,7 @@ class HandDriven(Serving):
             return self._evict_pages(num_pages, trim)
         expected = [
             tagged(ids[: watch.cached_len].tolist(), namespace)
-            for watch, ids, namespace in self._watches()
+            for watch, ids, namespace in sorted(self._watches(), key=lambda waiting: waiting[0].expected)
             if watch.expected and watch.cached_len
         ]
         victims = lru_victims(self.cache, num_pages, trim, expected)

@@ -20,6 +20,7 @@ class Both:
         self.kept = []
         self.watched = []
         self.known_lens = {}
+        self.expected = {}
         self.num_pages_made = 0
 
     @property
@@ -94,7 +95,7 @@ class Both:
         num_pages = min(num_pages, self.model.num_pages(locked=False))
         predicts = self.predicts
         if predicts:
-            expected = [self.prefix_of(w, w[0].cached_len) for w in self.watched if w[0].expected and w[0].cached_len]
+            expected = [tokens[: watch.cached_len] for watch, tokens in self.expected.items()]
             victims = lru_victims(self.cache, num_pages, trim, expected)
         freed = self.cache.evict_pages(num_pages, trim).tolist()
         assert not predicts or freed == victims
@@ -110,20 +111,23 @@ class Both:
     def unwatch(self, i):
         watch = self.watched.pop(i % len(self.watched))[0]
         del self.known_lens[watch]
+        self.expected.pop(watch, None)
         self.cache.unwatch(watch)
 
     def expect(self, i, expected):
         self.has_expected = True
-        self.cache.expect(self.watched[i % len(self.watched)][0], expected)
+        watch, tokens = self.watched[i % len(self.watched)]
+        self.cache.expect(watch, expected)
+        if expected:
+            self.expected.setdefault(watch, tokens)
+        else:
+            self.expected.pop(watch, None)
 
     def advance(self, budget):
         changed = set(self.cache.advance_watches(budget))
         for watch in self.known_lens:
             assert watch in changed or watch.cached_len == self.known_lens[watch]
             self.known_lens[watch] = watch.cached_len
-
-    def prefix_of(self, watched, length):
-        return watched[1][:length]
 
     def compare(self):
         expected = {prefix: (entry.page, entry.locks, entry.time) for prefix, entry in self.model.entries.items()}

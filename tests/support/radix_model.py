@@ -137,14 +137,22 @@ def contents(cache):
 
 
 def lru_victims(cache, num_pages, trim, expected):
-    """The pages that go, leaf by leaf, by looking at all nodes each time. expected: prefixes of requests to come."""
+    """The pages that go, leaf by leaf, by looking at all nodes each time.
+
+    expected: what is cached of the requests to come, the first of them first.
+    """
     nodes, freed = nodes_of(cache), []
     while len(freed) < num_pages:
         leaves = [leaf for leaf in nodes.values() if not leaf.num_children and not leaf.node.ref_count]
         root = min(leaves, key=lambda leaf: leaf.node.last_access).root
         own = [leaf for leaf in leaves if leaf.root == root]
         spared = [leaf for leaf in own if any(ends_in(leaf, prefix, cache.page_size) for prefix in expected)]
-        leaf = min([leaf for leaf in own if leaf not in spared] or own, key=lambda leaf: leaf.node.last_access)
+        if len(spared) < len(own):
+            leaf = min((leaf for leaf in own if leaf not in spared), key=lambda leaf: leaf.node.last_access)
+        else:
+            leaf = max(
+                own, key=lambda leaf: [ends_in(leaf, prefix, cache.page_size) for prefix in expected].index(True)
+            )
         count = min(len(leaf.pages), num_pages - len(freed)) if trim else len(leaf.pages)
         freed += leaf.pages[len(leaf.pages) - count :]
         nodes.pop(leaf.node)

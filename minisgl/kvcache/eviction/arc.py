@@ -54,7 +54,8 @@ class ARCQueue(EvictionQueue):
         return min(expected, key=needed_last, default=None)
 
     def take(self, leaf: RadixNode) -> None:
-        self._lists[leaf.note].take(leaf)
+        gives = next(leaves for leaves in self._in_turn() if leaves.first_place() is not None)
+        gives.pass_on(self._lists[leaf.note].take_out(leaf))
 
     def order_key(self) -> int | None:
         """When the leaf that would go next was visited last."""

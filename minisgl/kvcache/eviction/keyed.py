@@ -8,9 +8,8 @@ from minisgl.kvcache.eviction.queue import EvictionQueue, check_all_filed
 from minisgl.kvcache.eviction.sparing import SparingHeap
 from minisgl.kvcache.radix_node import RadixNode
 
-TIME_BITS = (
-    48  # the clock's share of a key that begins with something else: enough for nine years of a million a second
-)
+# The clock's share of a key that begins with something else: enough for nine years of a million a second.
+TIME_BITS = 48
 
 
 class KeyedQueue(SparingHeap, EvictionQueue):
@@ -25,6 +24,9 @@ class KeyedQueue(SparingHeap, EvictionQueue):
     def expected_later(self, node: RadixNode) -> None:
         super().expected_later(node)
         self._changed()
+
+    def take(self, leaf: RadixNode) -> None:
+        self.pass_on(self.take_out(leaf))
 
     def order_key(self) -> int | None:
         return self.first_place()

@@ -76,7 +76,8 @@ class LazyHeap:
 
     def check_integrity(self, nodes: Iterable[RadixNode]) -> None:
         """AssertionError if one of `nodes` says that it is filed here and is not, or is filed later than its key."""
-        assert sorted(self._keys + self._unswept) == sorted(self._nodes), "the keys of an eviction heap are not those of its nodes"
+        keys = sorted(self._keys + self._unswept)
+        assert keys == sorted(self._nodes), "the keys of an eviction heap are not those of its nodes"
         entries: dict[RadixNode, int] = {}
         for key in sorted(self._nodes):
             entries.setdefault(self._nodes[key], key)
@@ -136,7 +137,7 @@ class LazyHeap:
         return now != key and self._nodes.get(now) is node
 
     def _sweep_on(self) -> None:
-        """Forget some entries or file them by today's keys. A heap's last key can go, and the others are still a heap."""
+        """Drop a few entries or file them by today's keys, from the end of the list: what is left is still a heap."""
         for _ in range(min(_SWEPT_AT_ONCE, len(self._unswept))):
             self._settle(self._nodes.pop(self._unswept.pop()))
         if not self._unswept:

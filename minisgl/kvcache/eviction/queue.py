@@ -79,7 +79,7 @@ class EvictionQueue(ABC):
         """An insertion ended in `node`. is_new: it is a leaf made just now, which is pushed after this."""
 
     def evicting(self, leaf: RadixNode, num_tokens: int) -> None:  # noqa: B027  (most policies need not know)
-        """The last `num_tokens` tokens of `leaf` are about to be evicted: all of them, before `take`, or fewer.
+        """The last `num_tokens` tokens of `leaf` are about to be evicted: all of them, after `take`, or fewer.
 
         It is what `first` has just shown, still whole, and its parent still leads up.
         """

@@ -44,13 +44,18 @@ class SparingHeap:
             return spared if node is None else self._key(node)
         return min(self._key(node), spared)
 
-    def take(self, leaf: RadixNode) -> None:
+    def take_out(self, leaf: RadixNode) -> int:
+        """Take out `leaf`, which `first` or `first_unexpected` has just shown; the place that it leaves."""
         place = self._key(leaf)
         if leaf.queued == self._aside_number:
             self._aside.take_first()
             place = max(place, self._places.leave(leaf))
         else:
             self._heap.take_first()
+        return place
+
+    def pass_on(self, place: int) -> None:
+        """A leaf with this place went. If it went in the stead of the first spared one, that one gets the place."""
         if self._places and (spared := self._first_spared()) is not None and spared < place:
             self._places.move_first(place)
 

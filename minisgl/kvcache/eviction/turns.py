@@ -11,6 +11,8 @@ from minisgl.kvcache.eviction.queue import EvictionQueue
 
 T = TypeVar("T", bound=Hashable)
 
+_MANY = 64  # that were touched, and would be a pause if all of them were looked up at once
+
 
 class Turns(Generic[T]):
     """The owner of the eviction queue with the smallest `order_key`, found in O(log owners).
@@ -26,8 +28,8 @@ class Turns(Generic[T]):
 
     def add(self, owner: T, queue: EvictionQueue) -> None:
         self._queues[owner] = queue
-        self._touched[owner] = None
-        queue.on_change = partial(self._touched.setdefault, owner, None)
+        self._touch(owner)
+        queue.on_change = partial(self._touch, owner)
 
     def remove(self, owner: T) -> None:
         self._queues.pop(owner).on_change = None
@@ -46,6 +48,14 @@ class Turns(Generic[T]):
                 return owner
             self._look_up(owner)
         return None
+
+    def _touch(self, owner: T) -> None:
+        """Once many are noted, look up the first: another one, whose queue is not about to change."""
+        self._touched[owner] = None
+        if len(self._touched) > _MANY:
+            first = next(iter(self._touched))
+            del self._touched[first]
+            self._look_up(first)
 
     def _look_up(self, owner: T) -> None:
         key = self._queues[owner].order_key()

@@ -100,6 +100,19 @@ def test_a_leaf_that_goes_in_the_stead_of_a_spared_one_pays_for_it(policy):
     assert sparing.queue.order_key() is None
 
 
+def test_arc_passes_the_place_on_from_one_list_to_the_other():
+    plain, sparing = (plant("arc", num_leaves=4)[0] for _ in range(2))
+    for grove in (plain, sparing):
+        for token in (1, 2, 3):
+            grove.match([token])
+    sparing.expect(next(iter(sparing.root.children.values())))
+    for _ in range(4):
+        assert sparing.queue.order_key() == plain.queue.order_key()
+        plain.evict()
+        sparing.evict()
+    assert sparing.queue.order_key() is None
+
+
 TENANTS = [Namespace("a"), Namespace("b")]
 
 

@@ -53,8 +53,10 @@ def test_an_owner_that_was_removed_is_never_next(turns):
     assert turns.next() is None
 
 
+@pytest.mark.parametrize("many", [1, 64])
 @pytest.mark.parametrize("policy", EVICTION_POLICIES.names)
-def test_in_a_random_run_nobody_is_more_urgent_than_the_next(policy, turns):
+def test_in_a_random_run_nobody_is_more_urgent_than_the_next(policy, many, turns, monkeypatch):
+    monkeypatch.setattr("minisgl.kvcache.eviction.turns._MANY", many)
     walks = [Walk(policy, f"{policy} {i}") for i in range(4)]
     for walk in walks:
         turns.add(walk, walk.grove.queue)
