@@ -1,14 +1,15 @@
 """Waiting prompts, hung on the nodes in which their matches end, so that nobody matches a queue again and again.
 
 A watch hangs on a node under how far it matches and which page it would need next. So a new node finds those that it
-lets go on by one look-up; they are only noted then, and walked on a few at a time. What is taken away shortens the
-watches on it at once: they fall to what is left.
+lets go on by one look-up; their place is only noted then, and they are walked on a few at a time. What is taken away
+shortens the watches on it at once: they fall to what is left.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable
+from itertools import islice
 
 from minisgl.kvcache.base import Watch
 from minisgl.kvcache.radix_forest import RadixRoot
@@ -41,7 +42,7 @@ class WatchList:
 
     def __init__(self, page_size: int) -> None:
         self._page_size = page_size
-        self._behind: deque[RadixWatch] = deque()  # a node was inserted that they may go on to
+        self._behind: deque[tuple[RadixNode, Place]] = deque()  # where a node was inserted that some may go on to
         self._changed: dict[RadixWatch, None] = {}
         self._num_expected = 0  # ever
 
@@ -68,18 +69,25 @@ class WatchList:
             _mark(node, [watch.expected])
 
     def advance(self, budget: int) -> list[RadixWatch]:
-        for _ in range(min(budget, len(self._behind))):
-            watch = self._behind.popleft()
-            if watch.node is not None:
-                self._advance(watch, watch.node)
+        while self._behind and budget > 0:
+            node, place = self._behind[0]
+            group = (node.watchers or {}).get(place)
+            if group and place[1] in node.children:
+                watches = list(islice(group, budget))
+                for watch in watches:
+                    self._go_on(watch, node)
+                budget -= len(watches)
+            else:  # all have gone on, or cannot any more
+                self._behind.popleft()
         changed = list(self._changed)
         self._changed.clear()
         return changed
 
     def inserted(self, parent: RadixNode, cached_len: int, first_page: bytes) -> None:
         """A node was hung below `parent`, whose path is `cached_len` tokens long."""
-        if parent.watchers is not None:
-            self._behind.extend(parent.watchers.get((cached_len, first_page), ()))
+        place = cached_len, first_page
+        if parent.watchers is not None and place in parent.watchers:
+            self._behind.append((parent, place))
 
     def split(self, front: RadixNode, back: RadixNode, cached_len: int) -> None:
         """`front`, a path of `cached_len` tokens, was split off `back`: it gets those that match no further."""
@@ -96,12 +104,15 @@ class WatchList:
         """What lies below the end of `target` is gone from `node`, which is below it or `target` itself."""
         if node.watchers is None:
             return
-        cached_len, fallen = path_len(target), dict[RadixWatch, None]()
-        for place in [place for place in node.watchers if place[0] > cached_len]:
-            fallen.update(node.watchers.pop(place))
-        node.watchers = node.watchers or None
+        cached_len, fallen, kept = path_len(target), dict[RadixWatch, None](), Watchers()
+        for place, group in node.watchers.items():
+            if place[0] > cached_len:
+                fallen.update(group)
+            else:
+                kept[place] = group
         if not fallen:
             return
+        node.watchers = kept or None
         for watch in fallen:
             watch.cached_len = cached_len
         if target.watchers is None:
@@ -120,16 +131,11 @@ class WatchList:
             _mark(new, expected)
             self._unmark(next(iter(watches)).root, old, expected)
 
-    def _advance(self, watch: RadixWatch, node: RadixNode) -> None:
-        if path_len(node) != watch.cached_len:  # it was noted twice, and its match ends half-way in a node by now
-            return
+    def _go_on(self, watch: RadixWatch, node: RadixNode) -> None:
+        """Its match ends at the end of `node`, which has a child now that it goes on in."""
         found, cached_len = seek(node, watch.tokens, watch.cached_len, self._page_size)
-        if found is not node:
-            self._move(watch, found, cached_len)
-
-    def _move(self, watch: RadixWatch, node: RadixNode, cached_len: int) -> None:
         self._take_off(watch)
-        self._hang(watch, node, cached_len)
+        self._hang(watch, found, cached_len)
         self._changed[watch] = None
 
     def _hang(self, watch: RadixWatch, node: RadixNode, cached_len: int) -> None:
@@ -180,6 +186,8 @@ class WatchList:
                         f"{node}: a watch of {watch.cached_len} tokens is filed under {place}"
                     )
             start, end = path_len(node) - node.length, path_len(node)
+            lost = [place for place in node.watchers or () if place[0] == end and place[1] in node.children]
+            assert all((node, place) in self._behind for place in lost), f"{node}: nobody will have {lost} go on"
             wrong = [watch.cached_len for watch in watches if not (start < watch.cached_len <= end or end == 0)]
             assert not wrong, f"{node}: watches of {wrong} tokens on a node from {start} to {end}"
             expected = sorted(watch.expected for watch in watches if watch.expected)
