@@ -40,7 +40,7 @@ class SchedulerConfig:
     @property
     def heeds_priority(self) -> bool:
         """Whether a request's priority changes anything."""
-        return "priority" in (self.policy, self.eviction)
+        return self.policy == "priority" or (self.eviction == "priority" and self.cache_type != "naive")
 
     def __post_init__(self) -> None:
         check_choices(self)

@@ -10,6 +10,7 @@ import pytest
 from support.serving import Serving
 
 from minisgl.message import CountReply, ProbeMsg, PurgeMsg, Question, StatsMsg, StatsReply
+from minisgl.scheduler.config import SchedulerConfig
 
 PROMPT = list(range(1, 13))
 
@@ -81,3 +82,9 @@ def test_statistics_are_recounted_on_demand() -> None:
     serving.scheduler.receive([StatsMsg(1)])
     with pytest.raises(AssertionError, match="reserved"):
         serving.scheduler.receive([StatsMsg(2, recount=True)])
+
+
+def test_priorities_are_heeded_where_order_or_eviction_goes_by_them() -> None:
+    heeding = [{"policy": "priority"}, {"eviction": "priority"}, {"policy": "priority", "cache_type": "naive"}]
+    deaf: list[dict[str, Any]] = [{}, {"policy": "lpm"}, {"eviction": "priority", "cache_type": "naive"}]
+    assert [SchedulerConfig(**config).heeds_priority for config in [*heeding, *deaf]] == [True] * 3 + [False] * 3

@@ -100,6 +100,18 @@ def test_a_flushed_cache_is_cold(api: Api) -> None:
     assert cached(api.whole(COMPLETIONS, **body)) == 0
 
 
+def test_a_probe_foretells_the_usage_and_a_purge_makes_it_cold(api: Api) -> None:
+    body = {"messages": [{"role": "user", "content": STORY}], "temperature": 0, "max_tokens": 1}
+    api.whole(CHAT, **body)
+    longer = [*body["messages"], {"role": "assistant", "content": "Yes."}, {"role": "user", "content": "And?"}]
+    probe = api.whole("/cache/probe", messages=longer)
+    usage = api.whole(CHAT, **{**body, "messages": longer})["usage"]
+    assert probe == {"prompt_tokens": usage["prompt_tokens"], "cached_tokens": cached({"usage": usage})}
+    assert probe["cached_tokens"] > 20
+    assert api.whole("/cache/purge", messages=body["messages"])["freed_tokens"] >= usage["prompt_tokens"]
+    assert api.whole("/cache/probe", messages=longer)["cached_tokens"] == 0
+
+
 def test_a_seed_repeats_every_choice_and_streams_the_same(api: Api) -> None:
     body = {"messages": [{"role": "user", "content": "Tell me a story."}], "max_tokens": 6, "n": 4, "seed": 7}
     first = whole_chat(api.whole(CHAT, **body, temperature=1.2))
