@@ -94,7 +94,8 @@ class CachedRun(NamedTuple):
 class Watch:
     """A waiting prompt's place in the cache.
 
-    cached_len: how many of its tokens are cached, in whole pages; kept right by the cache, nobody else sets it.
+    cached_len: how many of its tokens are cached, in whole pages. The cache sets it, nobody else. It may be too small
+    until `advance_watches` has come to it; too large it never is.
     """
 
     __slots__ = ("cached_len",)
@@ -188,7 +189,10 @@ class BasePrefixCache(ABC):
 
     @abstractmethod
     def expect(self, watch: Watch, expected: bool) -> None:
-        """Whether it will run soon, so that the last node which it would hit should go after others."""
+        """Whether it will run soon, so that the end of what it would hit should go after others.
+
+        Who is expected later than others is taken to run later too. May split a node; refreshes nothing.
+        """
 
     @abstractmethod
     def advance_watches(self, budget: int) -> list[Watch]:

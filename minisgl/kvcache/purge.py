@@ -25,6 +25,8 @@ def nodes_to_purge(root: RadixNode, prefix: Tokens, page_size: int) -> list[Radi
     beyond = path_len(node) * TOKEN_BYTES - cut  # bytes of the node after `cut`
     if beyond:
         return [node] if node.token_bytes.startswith(last, len(node.token_bytes) - beyond) else []
+    if len(last) == page_bytes:
+        return [node.children[last]] if last in node.children else []
     return [child for first_page, child in node.children.items() if first_page.startswith(last)]
 
 

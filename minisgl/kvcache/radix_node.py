@@ -27,7 +27,7 @@ class RadixNode:
     last_access: the cache's clock when the node was last visited; never later than the parent's.
     queued: which heap of the eviction queue has its entry, 0: none. note: the eviction policy's own, for it alone.
     watchers: waiting prompts whose match ends here, by how far they match and the page they would need next.
-    expected: of those that will run soon the places in the order in which they came to, ascending; or nothing.
+    expected: what `RadixWatch.expected` says of those of them that will run soon, ascending; None if none will.
     dead: no `children` lead to it any more. It was purged, and `parent` leads up as ever while somebody has it locked;
     or it was absorbed by its only child.
     """

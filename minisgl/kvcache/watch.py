@@ -24,7 +24,7 @@ Watchers = dict[Place, dict["RadixWatch", None]]
 class RadixWatch(Watch):
     """root: its namespace's. tokens: the prompt's whole pages. node: where its match ends; None after `unwatch`.
 
-    expected: 0, or its place in the order in which prompts became expected, from 1.
+    expected: its place, from 1, in the order in which prompts became expected; 0 if it is not.
     """
 
     __slots__ = ("expected", "node", "root", "tokens")
@@ -44,7 +44,7 @@ class WatchList:
         self._page_size = page_size
         self._behind: deque[tuple[RadixNode, Place]] = deque()  # where a node was inserted that some may go on to
         self._changed: dict[RadixWatch, None] = {}
-        self._num_expected = 0  # ever
+        self._num_ever_expected = 0
 
     def add(self, root: RadixRoot, tokens: Tokens) -> RadixWatch:
         watch = RadixWatch(root, tokens)
@@ -64,8 +64,8 @@ class WatchList:
             self._unmark(watch.root, node, [watch.expected])
             watch.expected = 0
         elif expected and not watch.expected:
-            self._num_expected += 1
-            watch.expected = self._num_expected
+            self._num_ever_expected += 1
+            watch.expected = self._num_ever_expected
             _mark(node, [watch.expected])
 
     def advance(self, budget: int) -> list[RadixWatch]:
