@@ -68,12 +68,13 @@ def choose_victim(manager: CacheManager, running: Sequence[Request], needs: Sequ
     """The request that loses least: the fewest pages that nobody else holds, and that may have to be computed again.
 
     It is one of those with whose pages the others can go on (they lack `missing`); if there are none, the one that
-    helps most; of equals the latest. running: in order of admission. The first is never chosen, so that always one
-    comes to its end.
+    helps most; of equals the latest. running: in order of admission. Who arrived first is never chosen, whenever it was
+    admitted: so it comes to its end, and then the next one does.
     """
     assert len(running) > 1, f"{missing} pages are missing for the only request that runs"
     wanted = {need.request.uid: need.num_pages for need in needs}
-    candidates = running[1:]
+    oldest = min(running, key=lambda request: request.arrival)
+    candidates = [request for request in running if request is not oldest]
     losses = manager.sole_pages([request.allocation for request in candidates if request.allocation])
     best, victim = (False, -1), candidates[-1]
     for request, loss in zip(candidates, losses, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import pytest
 from hypothesis import given, settings
@@ -95,13 +96,15 @@ class Play:
             assert (got, reply.finish_reason) == (wanted, "stop" if ended else "length")
 
     def longest_prefix_of_its_salt(self, uid: int) -> int:
-        serving, prompt = self.serving, self.serving.prompts[uid]
-        texts = [
-            serving.prompts[other] + reference(serving.prompts[other], self.longest)
-            for other in serving.prompts
-            if other != uid and serving.salts[other] == serving.salts[uid]
-        ]
-        return max((common_len(prompt, text) for text in texts), default=0)
+        salts, prompt = self.serving.salts, self.serving.prompts[uid]
+        others = [other for other in self.texts if other != uid and salts[other] == salts[uid]]
+        return max((common_len(prompt, self.texts[other]) for other in others), default=0)
+
+    @cached_property
+    def texts(self) -> dict[int, list[int]]:
+        """The longest text of each request; looked at when all have come."""
+        prompts = self.serving.prompts
+        return {uid: prompt + reference(prompt, self.longest) for uid, prompt in prompts.items()}
 
 
 def common_len(a: list[int], b: list[int]) -> int:

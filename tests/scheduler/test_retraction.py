@@ -90,6 +90,18 @@ def test_the_oldest_is_never_retracted(overlap: bool) -> None:
     assert serving.tokens[oldest] == reference(prompt(2), 30)
 
 
+def test_who_came_first_is_not_retracted_though_it_was_admitted_last() -> None:
+    """Else those that start before a retracted one comes back could put it off again and again."""
+    serving = Serving(num_pages=40, policy="priority", reserve="stingy")
+    oldest = serving.submit(prompt(5), max_tokens=20)
+    hurried = serving.submit(prompt(20, seed=1), max_tokens=20, priority=1)
+    serving.step()
+    assert list(serving.scheduler._admitted) == [hurried, oldest]
+    run_until_retracted(serving, hurried)
+    serving.run()
+    assert num_retracted(serving) == 1
+
+
 def test_a_retracted_request_goes_on_before_others_start() -> None:
     serving = Serving(num_pages=40, max_running_req=2, reserve="stingy")
     serving.submit(prompt(10), max_tokens=20)

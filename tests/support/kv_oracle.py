@@ -21,20 +21,28 @@ FIRST_TOKEN = 3
 
 def next_token(ids: Sequence[int]) -> int:
     """The token that follows `ids`: FNV-1a over ids and positions."""
-    state = 2166136261
-    for position, token in enumerate(ids):
+    return _token(_fold(ids))
+
+
+def _fold(ids: Sequence[int], state: int = 2166136261, first_position: int = 0) -> int:
+    for position, token in enumerate(ids, first_position):
         state = ((state ^ (token * 31 + position)) * 16777619) & 0xFFFFFFFF
+    return state
+
+
+def _token(state: int) -> int:
     return FIRST_TOKEN + state % (VOCAB - FIRST_TOKEN)
 
 
 def reference(prompt: Sequence[int], max_tokens: int, end_token_ids: frozenset[int] = frozenset()) -> list[int]:
     """What must be generated, with no cache, no batch and no pages."""
-    ids = list(prompt)
-    while len(ids) - len(prompt) < max_tokens:
-        ids.append(next_token(ids))
-        if ids[-1] in end_token_ids:
+    state, generated = _fold(prompt), list[int]()
+    while len(generated) < max_tokens:
+        generated.append(token := _token(state))
+        if token in end_token_ids:
             break
-    return ids[len(prompt) :]
+        state = _fold([token], state, len(prompt) + len(generated) - 1)
+    return generated
 
 
 @dataclass
