@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from minisgl.kvcache.base import Int32Array
-from minisgl.kvcache.slots import Tokens, common_prefix_len, pages_to_slots
+from minisgl.kvcache.slots import INT32, Tokens, common_prefix_len, pages_to_slots
 
 if TYPE_CHECKING:
     from minisgl.kvcache.watch import Watchers
@@ -110,8 +110,8 @@ class RadixNode:
 
     def count_matching(self, tokens: Tokens) -> int:
         """How many tokens at the start of `tokens` (at least one, at most `length`) are this node's too."""
-        theirs = np.frombuffer(tokens, np.int32)
-        return common_prefix_len(np.frombuffer(self.token_bytes, np.int32, len(theirs)), theirs)
+        theirs = np.frombuffer(tokens, INT32)
+        return common_prefix_len(np.frombuffer(self.token_bytes, INT32, len(theirs)), theirs)
 
     def split_at(self, pos: int) -> RadixNode:
         """Cut in two after `pos` tokens (whole pages); the front half, a new node, becomes the parent and is returned.

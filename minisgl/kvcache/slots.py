@@ -13,6 +13,7 @@ import torch
 from minisgl.kvcache.base import Ids, Int32Array
 
 Tokens = bytes | memoryview  # of int32 token ids
+INT32 = np.dtype(np.int32)  # of `np.int32` itself NumPy has to look it up at each call
 FEW_IDS = 4096
 
 
@@ -23,14 +24,14 @@ def to_int32(ids: Ids) -> Int32Array:
 
 def join_pages(runs: Iterable[bytes]) -> Int32Array:
     """Runs of page numbers, 4 bytes each -> one new array."""
-    return np.frombuffer(bytearray().join(runs), np.int32)
+    return np.frombuffer(bytearray().join(runs), INT32)
 
 
 def to_bytes(ids: Ids) -> Tokens:
     """`ids` as int32 bytes: a copy of few, which is quicker to cut than a view, and a view of many."""
     if len(ids) > FEW_IDS:
         return to_view(ids)
-    if type(ids) is not np.ndarray or ids.dtype != np.int32:
+    if type(ids) is not np.ndarray or ids.dtype is not INT32:
         ids = to_int32(ids)
     return ids.tobytes()
 

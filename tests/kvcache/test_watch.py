@@ -78,6 +78,31 @@ def test_a_watch_that_was_noted_twice_goes_on_once():
     assert watch.cached_len == 2
 
 
+def test_an_insertion_notes_one_place_however_many_wait_there(cache):
+    watches = [cache.watch(ids(1, 1, 9, 9, n, n)) for n in range(50)]
+    cache.match_prefix(ids(1, 1, 9, 9))
+    cache.insert_pages(ids(1, 1, 9, 9), ids(0, 4))
+    assert len(cache._tree.watches._behind) == 1
+    for watch in watches[10:]:
+        cache.unwatch(watch)
+    assert cache.advance_watches(9) == watches[:9]
+    assert cache.advance_watches(9) == watches[9:10]
+    assert cache.advance_watches(9) == []
+    assert not cache._tree.watches._behind
+    cache.check_integrity()
+
+
+def test_a_place_that_was_noted_is_passed_over_when_what_was_inserted_is_gone(cache):
+    watch = cache.watch(ids(1, 1, 2, 2, 5, 5))
+    cache.insert_pages(ids(1, 1, 2, 2, 5, 5), ids(0, 1, 4))
+    cache.purge(prefix=ids(1, 1, 2, 2, 5))
+    assert cache.advance_watches(9) == []
+    assert watch.cached_len == 4
+    cache.insert_pages(ids(1, 1, 2, 2, 5, 5), ids(0, 1, 4))
+    assert cache.advance_watches(9) == [watch]
+    cache.check_integrity()
+
+
 def test_what_is_not_watched_any_more_is_not_followed(cache):
     watch = cache.watch(ids(9, 9), SALT)
     cache.insert_pages(ids(9, 9), ids(8), SALT)
