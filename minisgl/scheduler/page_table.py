@@ -18,7 +18,7 @@ class PageTable:
     def __init__(self, num_rows: int, row_len: int) -> None:
         self._table = np.zeros((num_rows, row_len), dtype=np.int32)
         self._free_rows = list(range(num_rows - 1, -1, -1))
-        self._writes: list[tuple[int, int, Int32Array]] = []
+        self._writes: list[tuple[int, int, int]] = []  # (row, first column, number of cells)
 
     @property
     def num_free_rows(self) -> int:
@@ -37,14 +37,16 @@ class PageTable:
 
     def write(self, table_idx: int, first_col: int, pages: Int32Array) -> None:
         self._table[table_idx, first_col : first_col + len(pages)] = pages
-        self._writes.append((table_idx, first_col, pages))
+        self._writes.append((table_idx, first_col, len(pages)))
 
     def take_update(self) -> PageTableUpdate:
         """Cells written since the last call. A cell written twice appears with its last value."""
         if not self._writes:
             return PageTableUpdate(_EMPTY, _EMPTY, _EMPTY)
-        rows = np.concatenate([np.full(len(pages), row, np.int32) for row, _, pages in self._writes])
-        cols = np.concatenate([np.arange(col, col + len(p), dtype=np.int32) for _, col, p in self._writes])
+        first_rows, first_cols, lengths = np.array(self._writes, np.int32).T
+        ends = lengths.cumsum(dtype=np.int32)
+        rows = first_rows.repeat(lengths)
+        cols = np.arange(ends[-1], dtype=np.int32) + (first_cols - ends + lengths).repeat(lengths)
         self._writes.clear()
         return PageTableUpdate(rows, cols, self._table[rows, cols])
 

@@ -10,6 +10,8 @@ from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.request import Request
 from minisgl.scheduler.reserve import Reserve
 
+MAX_RENEWED = 32  # promises that one step brings up to date, so that each end does not cost a look at all who run
+
 
 class Need(NamedTuple):
     """A running request, and the pages that it needs for the next batch and does not have."""
@@ -29,6 +31,7 @@ class Promises:
         self._manager = manager
         self._reserve = reserve
         self._outdated = False
+        self._to_renew: list[Request] = []
         self.adapt = reserve.adapts
 
     def finished(self, request: Request) -> None:
@@ -42,12 +45,14 @@ class Promises:
         self._outdated = True
 
     def renew(self, admitted: Iterable[Request]) -> None:
-        """Promise all that run what is known to be likely now, if that has changed."""
-        if self._outdated:
-            for request in admitted:
-                if request.is_running:
-                    self._promise(request)
+        """Promise those that run what is known to be likely now, if that has changed: in turn, some at each step."""
+        if self._outdated and not self._to_renew:
+            self._to_renew = list(admitted)
             self._outdated = False
+        for request in self._to_renew[-MAX_RENEWED:]:
+            if request.is_running:
+                self._promise(request)
+        del self._to_renew[-MAX_RENEWED:]
 
     def missing_pages(self, needs: Iterable[Need]) -> int:
         """How many pages too few are free or evictable for `needs`."""

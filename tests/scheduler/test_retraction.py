@@ -8,7 +8,10 @@ from support.kv_oracle import reference
 from support.serving import Serving
 
 from minisgl.core import SamplingParams, TokenLogprobs
+from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.request import Request
+from minisgl.scheduler.reserve import FullReserve
+from minisgl.scheduler.retraction import MAX_RENEWED, Promises
 
 OVERLAP = pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlap"])
 
@@ -195,3 +198,26 @@ def test_log_probabilities_of_a_prompt_are_taken_once() -> None:
     request.take_prompt_logprobs(2, tuple(new))
     assert request.prompt_logprobs == [None, *old, new[1]]
     assert request.wanted_ids.tolist() == [5, 6, 7, 8]
+
+
+def test_promises_are_renewed_in_turn_some_at_each_step() -> None:
+    class Guess(FullReserve):
+        tokens = 5
+
+        def kv_len(self, request: Request) -> int:
+            return self.tokens
+
+    manager, reserve, ids = CacheManager(5000, 1, 100, 50, "radix"), Guess(), np.array([5, 6], np.int32)
+    running = [Request(uid, ids, SamplingParams(), 0, frozenset(), 40) for uid in range(2 * MAX_RENEWED + 1)]
+    for request in running:
+        allocation = manager.admit(manager.match(ids), 5)
+        assert allocation is not None
+        request.start(allocation)
+    promises = Promises(manager, reserve)
+    reserve.tokens = 9
+    promises.renew(running)
+    assert manager.available_pages == 5000 - 5 * len(running)  # nothing was learned since
+    promises.finished(running[0])
+    for num_renewed in (MAX_RENEWED, 2 * MAX_RENEWED, len(running), len(running)):
+        promises.renew(running)
+        assert manager.available_pages == 5000 - 5 * len(running) - 4 * num_renewed
