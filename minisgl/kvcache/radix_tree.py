@@ -83,12 +83,8 @@ class RadixTree:
 
     def cut_at(self, watch: RadixWatch) -> None:
         """Split the node in which the match of an expected prompt ends, so that what comes after it may go sooner."""
-        node = watch.node
-        if node is None or node.parent is None:
-            return
-        num_beyond = path_len(node) - watch.cached_len
-        if num_beyond:
-            self.split(node, node.length - num_beyond, watch.cached_len)
+        assert watch.node is not None, "expected, but watched no longer"
+        self._cut(watch.node, watch.cached_len)
 
     def add_leaf(self, parent: RadixNode, tokens: Tokens, start: int, pages: Int32Array) -> RadixNode:
         """A node for `tokens` from byte `start` on, below `parent`, whose path ends there; not queued yet."""
@@ -137,7 +133,7 @@ class RadixTree:
 
     def lock(self, handle: RadixCacheHandle) -> None:
         if handle.node.dead and handle.was_absorbed:
-            self._split_off_end(handle)
+            handle.node = self._cut(handle.find_end()[0], handle.cached_len)
         first = node = handle.node
         num_moved = 0
         while (parent := node.parent) is not None:
@@ -221,10 +217,10 @@ class RadixTree:
             self.forest.prune(parent)
         return leaf.page_bytes
 
-    def _split_off_end(self, handle: RadixCacheHandle) -> None:
-        """Give the handle a node of its own again."""
-        node, num_beyond = handle.find_end()
-        handle.node = self.split(node, node.length - num_beyond, handle.cached_len) if num_beyond else node
+    def _cut(self, node: RadixNode, cached_len: int) -> RadixNode:
+        """Have a node end after `cached_len` tokens of the path to `node`, which reach into it; that node."""
+        num_beyond = path_len(node) - cached_len
+        return self.split(node, node.length - num_beyond, cached_len) if num_beyond else node
 
     def _unlock_dead(self, node: RadixNode) -> RadixNode:
         """Give up one lock on `node` and those above it as far as they are dead; the first that is not.
