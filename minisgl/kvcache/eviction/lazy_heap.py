@@ -52,7 +52,7 @@ class LazyHeap:
 
     def first(self) -> RadixNode | None:
         """The leaf with the smallest key, which stays where it is; None if there is none."""
-        while keys := self._first_keys():
+        while keys := self._first_keys() if self._unswept else self._keys:
             key = keys[0]
             node = self._nodes[key]
             if self._is_true(key, node):
@@ -64,7 +64,8 @@ class LazyHeap:
 
     def take_first(self) -> None:
         """Take out what `first` has just shown."""
-        self._nodes.pop(heappop(self._first_keys())).queued = 0
+        keys = self._first_keys() if self._unswept else self._keys
+        self._nodes.pop(heappop(keys)).queued = 0
 
     def clear(self) -> None:
         for node in self._nodes.values():
@@ -102,9 +103,9 @@ class LazyHeap:
         node.queued = self._number
 
     def _first_keys(self) -> list[int]:
-        """The heap that has the smallest key; an empty one if there is none."""
+        """While there is something unswept: the heap that has the smallest key."""
         keys, unswept = self._keys, self._unswept
-        return unswept if unswept and (not keys or unswept[0] < keys[0]) else keys
+        return unswept if not keys or unswept[0] < keys[0] else keys
 
     def _is_true(self, key: int, node: RadixNode) -> bool:
         return (
