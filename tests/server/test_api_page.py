@@ -28,5 +28,7 @@ def test_every_endpoint_that_takes_a_body_has_an_example() -> None:
         "/generate",
         "/tokenize",
         "/detokenize",
+        "/cache/probe",
+        "/cache/purge",
         "/abort_request",
     }
