@@ -28,7 +28,7 @@ class ARCQueue(EvictionQueue):
     look at what is about to come in. The bounds are the paper's: |T1| + |B1| <= c, all four lists <= 2c.
 
     Each insertion of a leaf and each eviction hashes the path's tokens (1 ms a million). All that was learnt goes when
-    the namespace's last node does.
+    a purge takes the last node of the namespace, or the namespace is forgotten.
     """
 
     takes_notes: ClassVar[bool] = True

@@ -18,6 +18,7 @@ class LazyHeap:
     key: of a node; no two unlocked leaves of a namespace have the same. It may grow while the node is filed: an entry
     whose key is not the node's any more is filed again when it comes up. So an entry is never later than its node,
     and the first entry that is true is the smallest. A node whose key becomes smaller must be filed again at once.
+    The price of free visits: an eviction files again what was visited since, as far as it comes up, a microsecond each.
     set_aside: what is done with an expected leaf that comes up instead of keeping it here; None: it is kept.
 
     An entry is left behind where its node is filed elsewhere, gone, or no unlocked leaf any more. It is dropped when it
