@@ -9,7 +9,7 @@ from pathlib import Path
 from minisgl.core import Limits
 from minisgl.engine.engine import Engine
 from minisgl.engine.spec import resolve
-from minisgl.llm.config import LLMConfig, resolve_overlap
+from minisgl.llm.config import LLMConfig, resolve_max_extend_tokens, resolve_overlap
 from minisgl.models.checkpoint import open_checkpoint
 from minisgl.models.config import ModelConfig
 from minisgl.scheduler.cache_manager import CacheManager
@@ -28,6 +28,7 @@ class Parts:
     limits: Limits
     end_token_ids: frozenset[int]
     overlap: bool
+    max_extend_tokens: int
 
 
 def assemble(config: LLMConfig, path: Path, progress: Callable[[str], None] = lambda stage: None) -> Parts:
@@ -53,11 +54,12 @@ def assemble(config: LLMConfig, path: Path, progress: Callable[[str], None] = la
         config.scheduler.eviction,
     )
     overlap = resolve_overlap(config.scheduler, spec.device.type)
+    max_extend_tokens = resolve_max_extend_tokens(config.scheduler, spec.device.type)
     end_token_ids = checkpoint.end_token_ids()
     scheduler = Scheduler(
         manager,
         limits,
-        config.scheduler.max_extend_tokens,
+        max_extend_tokens,
         end_token_ids,
         alternates=not overlap,
         reserve=config.scheduler.reserve,
@@ -65,4 +67,4 @@ def assemble(config: LLMConfig, path: Path, progress: Callable[[str], None] = la
         max_overtakes=config.scheduler.max_overtakes,
         lookahead=config.scheduler.lookahead,
     )
-    return Parts(engine, tokenizer, scheduler, limits, end_token_ids, overlap)
+    return Parts(engine, tokenizer, scheduler, limits, end_token_ids, overlap, max_extend_tokens)

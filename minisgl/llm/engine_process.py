@@ -99,7 +99,7 @@ def info_of(parts: Parts, config: LLMConfig, path: Path) -> EngineInfo:
         cache_type=scheduler.cache_type,
         overlap=parts.overlap,
         max_running_req=spec.max_running_req,
-        max_extend_tokens=scheduler.max_extend_tokens,
+        max_extend_tokens=parts.max_extend_tokens,
         policy=scheduler.policy,
         max_overtakes=scheduler.max_overtakes,
         lookahead=scheduler.lookahead,

@@ -14,8 +14,10 @@ class SchedulerConfig:
     cache_type: str = option(
         "radix", "prefix cache: radix reuses every computed prefix, naive none", choices=("radix", "naive")
     )
-    max_extend_tokens: int = option(
-        2048, "prompt tokens computed in one batch; longer prompts are cut into chunks", minimum=1
+    max_extend_tokens: int | None = option(
+        None,
+        "prompt tokens computed in one batch; longer prompts are cut into chunks (default: 2048 on GPUs, 512 on CPUs)",
+        minimum=1,
     )
     overlap: str = option("auto", "plan the next batch while one runs", choices=("auto", "on", "off"))
     policy: str = option(

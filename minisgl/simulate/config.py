@@ -47,7 +47,9 @@ class SimulationConfig:
     prefill_us: float | None = option(None, "microseconds a prompt token (default: the engine's)")
     decode_us: float | None = option(None, "microseconds a generated token (default: the engine's)")
     context_ns: float | None = option(None, "nanoseconds a token that attention reads (default: the engine's)")
-    max_extend_tokens: int = _as_served("max_extend_tokens")
+    max_extend_tokens: int = option(
+        2048, "prompt tokens computed in one batch; longer prompts are cut into chunks", minimum=1
+    )
     cache_type: str = _as_served("cache_type")
     policy: str = _as_served("policy")
     max_overtakes: int = _as_served("max_overtakes")
