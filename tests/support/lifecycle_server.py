@@ -36,7 +36,17 @@ from minisgl.utils.logging import install_handler
 FORKS = multiprocessing.get_context("forkserver")  # imports everything once, for all servers
 FORKS.set_forkserver_preload(["support.lifecycle_server"])
 INFO: Any = SimpleNamespace(
-    dtype="float32", device="cpu", max_seq_len=512, pool_len=2048, page_size=1, cache_type="radix", max_running_req=64
+    dtype="float32",
+    device="cpu",
+    max_seq_len=512,
+    pool_len=2048,
+    page_size=1,
+    cache_type="radix",
+    max_running_req=64,
+    policy="fcfs",
+    eviction="lru",
+    lookahead=256,
+    reserve="estimate",
 )
 
 
