@@ -1,6 +1,7 @@
 # make setup   virtual environment, packages and the default model; skipped while nothing has changed
 # make demo    an answer from the default model, then one from a server, by curl and by openai-python
 # make test    the tests; make check: format, lint, types; make test-nightly: the long random runs too
+# make test-mutations  plants faults in a copy of cache and scheduler; the tests must notice each
 # make test-clients  real clients (openai-python, LangChain, lm-evaluation-harness ...) against a live server
 #
 # Another build of torch, for instance one for the GPU at hand:
@@ -17,7 +18,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-nightly test-clients check clean
+.PHONY: help setup demo test test-nightly test-mutations test-clients check clean
 
 help:
 	@grep '^#' Makefile
@@ -42,6 +43,9 @@ test: setup
 test-nightly: setup
 	scripts/test
 	scripts/test -m nightly
+
+test-mutations: setup
+	$(BIN)/python scripts/test-mutations
 
 test-clients: setup
 	scripts/test -m clients tests/clients

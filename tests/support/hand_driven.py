@@ -12,11 +12,12 @@ from support.promises import Promises
 from support.radix_model import NAMESPACES, lru_victims, tagged
 from support.serving import Serving
 
-from minisgl.core import Batch, ForwardInput
+from minisgl.core import Batch, ForwardInput, Req
 from minisgl.kvcache import PUBLIC, Namespace
 from minisgl.kvcache.base import BasePrefixCache, Int32Array
 from minisgl.message import AbortMsg, FinishMsg, ProbeMsg, PurgeMsg, RequestMsg, StatsMsg, TokenReply
 from minisgl.scheduler.scheduler import Scheduler
+from minisgl.utils.math import div_ceil
 
 QUESTION = -1  # the uid of questions
 
@@ -36,6 +37,7 @@ class HandDriven(Serving):
         self.has_expected = options["lookahead"] > 0
         self.spaces = {PUBLIC}
         self.num_predicted = 0  # evictions compared with a slow account
+        self._pages_read: dict[int, Int32Array] = {}  # by batches in flight
         self._answer: Any = None
         self._evict_pages = self.cache.evict_pages
         self.cache.evict_pages = self._evict_as_predicted  # type: ignore[method-assign]
@@ -97,13 +99,16 @@ class HandDriven(Serving):
     def plan(self) -> bool:
         """Launch a batch, with at most one in flight before; whether there was something to do."""
         assert len(self.in_flight) <= 1
+        running = [uid for uid, request in self.scheduler._admitted.items() if request.is_running]
         batch = self.scheduler.plan(self.settle)
+        self.promises.check_retractions(running)
         if batch is not None:
             self.promises.planned(batch)
             output = self.engine.forward(ForwardInput(batch, self.in_flight[-1][1] if self.in_flight else None))
             assert isinstance(output, OracleOutput)
             self.promises.launched(batch, output)
             self.in_flight.append((batch, output))
+            self._pages_read[batch.step] = np.concatenate([self._row(req) for req in batch.reqs])
             self.engine.fail_tokens = frozenset()
         self.take_replies()
         return batch is not None
@@ -113,6 +118,7 @@ class HandDriven(Serving):
         batch, output = self.in_flight.popleft()
         self.promises.committed(batch, output)
         self.scheduler.commit(batch, output.result())
+        del self._pages_read[batch.step]
         self.take_replies()
 
     def settle(self) -> None:
@@ -156,6 +162,11 @@ class HandDriven(Serving):
         self.promises.check_contents()
         for watch, ids, namespace in self._watches():
             assert watch.cached_len <= self.cache.probe(ids, namespace)
+        for step, pages in self._pages_read.items():
+            assert not np.isin(pages, self.manager._free.free_pages()).any(), f"batch {step} reads pages that are free"
+
+    def _row(self, req: Req) -> Int32Array:
+        return self.engine.page_table[req.table_idx, : div_ceil(req.device_len, self.manager.page_size)]
 
     def _watches(self) -> list[tuple[Any, Int32Array, Namespace]]:
         queue = self.scheduler._admission._waiting.values()

@@ -116,6 +116,10 @@ class Promises:
             ends = frozenset() if params.ignore_eos else driven.scheduler.end_token_ids
             assert (got, reply.finish_reason) == (wanted, "stop" if got and got[-1] in ends else "length")
 
+    def check_retractions(self, ran: list[int]) -> None:
+        """The oldest of those that ran still runs, or has ended."""
+        assert not ran or self.driven.scheduler._admission.find(min(ran)) is None, f"uid {min(ran)} gave up its pages"
+
     def check_ends(self) -> None:
         """Nothing runs any more: everybody was answered."""
         missing = self.driven.prompts.keys() - self.driven.finished.keys() - self.cut.keys()
