@@ -36,10 +36,6 @@ class Line:
         """Whose turn it is."""
         return self._order(self._holders[self._slots[0]]).first() if self._slots else None
 
-    def expected(self) -> list[Waiting]:
-        """Who is marked; for checks."""
-        return [waiting for order in self._orders.values() for waiting in order.expected]
-
     def add(self, waiting: Waiting) -> None:
         order = self._order(waiting)
         order.add(waiting)

@@ -55,10 +55,6 @@ class Order:
         waiting: Waiting = self._places[index][3]
         return waiting
 
-    @property
-    def expected(self) -> list[Waiting]:
-        return [self[index] for index in range(self._quota)]
-
     def add(self, waiting: Waiting) -> None:
         waiting.place = (waiting.urgency, self._key(waiting), waiting.number, waiting)
         self._places.add(waiting.place)
