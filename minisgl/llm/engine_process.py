@@ -25,6 +25,7 @@ from minisgl.llm.config import LLMConfig
 from minisgl.message import EngineFailed, EngineInfo, EngineReady, LoadProgress, RequestMsg
 from minisgl.message.sockets import NEWS, REQUESTS, SocketInbox, SocketOutbox, finish_sending
 from minisgl.message.wire import News, news_codec, request_codec
+from minisgl.utils.garbage import settle
 from minisgl.utils.logging import get_logger, install_handler
 from minisgl.utils.model_store import resolve_model
 
@@ -54,6 +55,7 @@ class EngineProcess:
         except Exception as error:
             logger.exception("the engine could not be loaded")
             return self._fail(error)
+        settle()
         self.outbox.send([EngineReady(info)])
         from minisgl.scheduler.loop import Loop
 
