@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -17,8 +18,7 @@ from minisgl.core.sampling_params import SamplingParams
 Int32Array = npt.NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Req:
+class Req(msgspec.Struct, frozen=True, eq=False):
     """One request's part of one batch: the forward pass computes tokens [cached_len, device_len).
 
         0 ........... cached_len ........... device_len ........... max_device_len
@@ -31,6 +31,8 @@ class Req:
     the prompt and what had been generated. Those before it are computed without sampling.
     end_token_ids: tokens that end this text; masked while fewer than min_tokens were generated.
     seed: the request's own stream of random numbers; drawn by (seed, num_generated), so batch mates do not matter.
+
+    A Struct, because one is made for each request at each step: a frozen dataclass takes six times as long.
     """
 
     uid: int
@@ -48,7 +50,7 @@ class Req:
 
     def __post_init__(self) -> None:
         if self.prefill_len == 0:
-            object.__setattr__(self, "prefill_len", self.prompt_len)
+            msgspec.structs.force_setattr(self, "prefill_len", self.prompt_len)
         assert 0 <= self.cached_len < self.device_len <= self.max_device_len, (
             f"uid={self.uid}: cached_len={self.cached_len} device_len={self.device_len} max={self.max_device_len}"
         )
