@@ -28,6 +28,7 @@ END_TOKENS = frozenset(range(3, 12))
 SALTS = st.sampled_from(["", "", "a"])
 SPACES = st.sampled_from(NAMESPACES)
 NUMBERS = st.integers(0, 30)  # of a request, a watch, a lock: counted from the latest, round and round
+LENGTHS = st.integers(0, 40) | st.just(40)  # of the beginning of an earlier text: often all of it
 TAILS = st.lists(st.sampled_from([20, 21]), min_size=1, max_size=12)
 QUEUES = {
     "policy": st.sampled_from(POLICIES.names),
@@ -57,12 +58,13 @@ class SchedulerMachine(RuleBasedStateMachine):
     def start(self, num_tokens: int, page_size: int, queue: dict[str, object], **options: object) -> None:
         self.driven = HandDriven(page_size=page_size, num_pages=num_tokens // page_size, **queue, **options)
         self.direct = DirectCache(self.driven)
+        self.inserted: list[list[int]] = []
 
     # ---- requests
 
     @rule(
         number=NUMBERS,
-        length=st.integers(0, 40),
+        length=LENGTHS,
         tail=TAILS,
         max_tokens=st.integers(1, 20),
         salt=SALTS,
@@ -86,7 +88,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         for place, tail in enumerate(tails):
             self.driven.submit([*prefix, *tail[:4]], max_tokens, salt=salt, priority=priority * place)
 
-    @rule(number=NUMBERS, length=st.integers(0, 40), tail=TAILS, max_tokens=st.integers(0, 3))
+    @rule(number=NUMBERS, length=LENGTHS, tail=TAILS, max_tokens=st.integers(0, 3))
     def submit_for_prompt_logprobs(self, number: int, length: int, tail: list[int], max_tokens: int) -> None:
         self.driven.submit(self.prompt(number, length, tail), max_tokens, prompt_logprobs=0)
 
@@ -168,9 +170,10 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, tail=TAILS, namespace=SPACES, priority=st.integers(-1, 1))
     def insert(self, number: int, tail: list[int], namespace: Namespace, priority: int) -> None:
-        self.direct.insert(self.prompt(number, 30, tail), namespace, priority)
+        self.inserted = [*self.inserted[-2:], self.prompt(number, 30, tail)]
+        self.direct.insert(self.inserted[-1], namespace, priority)
 
-    @rule(number=NUMBERS, length=st.integers(0, 40), tail=TAILS, namespace=SPACES)
+    @rule(number=NUMBERS, length=LENGTHS, tail=TAILS, namespace=SPACES)
     def match(self, number: int, length: int, tail: list[int], namespace: Namespace) -> None:
         self.direct.match(self.prompt(number, length, tail), namespace)
 
@@ -179,7 +182,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.direct.evict(num_pages, trim)
 
     @precondition(lambda self: self.driven.options["reserve"] == "full")
-    @rule(number=NUMBERS, length=st.integers(0, 40), tail=TAILS, namespace=SPACES)
+    @rule(number=NUMBERS, length=LENGTHS, tail=TAILS, namespace=SPACES)
     def lock(self, number: int, length: int, tail: list[int], namespace: Namespace) -> None:
         self.direct.lock(self.prompt(number, length, tail), namespace)
 
@@ -191,7 +194,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     # ---- watches of nobody: only under a policy that does not want to know every watch that changes
 
     @precondition(lambda self: self.may_watch)
-    @rule(number=NUMBERS, length=st.integers(0, 40), tail=TAILS, namespace=SPACES)
+    @rule(number=NUMBERS, length=LENGTHS, tail=TAILS, namespace=SPACES)
     def watch(self, number: int, length: int, tail: list[int], namespace: Namespace) -> None:
         self.direct.watch(self.prompt(number, length, tail), namespace)
 
@@ -215,10 +218,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         return not POLICIES[self.driven.options["policy"]].follows_cache
 
     def prompt(self, number: int, length: int, tail: Sequence[int]) -> list[int]:
-        """The beginning of an earlier request's text, and `tail`; no longer than fits."""
-        driven, uid = self.driven, len(self.driven.prompts) - 1 - number % max(1, len(self.driven.prompts))
-        text = driven.prompts[uid] + driven.tokens[uid] if driven.prompts else []
-        return [*text[: min(length, driven.scheduler.limits.pool_len - len(tail))], *tail]
+        """The beginning of an earlier text and `tail`; no longer than fits."""
+        texts = [prompt + self.driven.tokens[uid] for uid, prompt in self.driven.prompts.items()] + self.inserted
+        text = texts[-1 - number % len(texts)] if texts else []
+        return [*text[: min(length, self.driven.scheduler.limits.pool_len - len(tail))], *tail]
 
     @invariant()
     def hold(self) -> None:
