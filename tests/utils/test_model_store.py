@@ -196,7 +196,8 @@ def test_a_folder_or_file_that_is_no_model_is_refused_by_name(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["", "nonsense", "org/gone.gguf", "/no/such/folder", "a/b/c", "../x"])
-def test_a_name_that_means_nothing_is_answered_with_what_it_could_be(name: str):
+def test_a_name_that_means_nothing_is_answered_with_what_it_could_be(name: str, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r"not a Hugging Face id .* smollm2"):
         resolve_model(name)
 
