@@ -191,7 +191,7 @@ class LLM:
 
     def stats(self) -> dict[str, Any]:
         """What the pool and the prefix cache hold now, and what was computed and reused since the start."""
-        return self._worker.call(lambda: self.client.stats.with_pages(self._parts.scheduler.cache_manager))
+        return self._worker.call(lambda: self.client.stats.with_engine(self._parts.scheduler.stats()))
 
     def tree(self, max_nodes: int = 50) -> str:
         """The prefix cache's tree as text, one line a node with the beginning of its text."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from minisgl.llm.stream import Output, choices_of
-
-if TYPE_CHECKING:  # a client of an engine in another process has Stats too, and no torch
-    from minisgl.scheduler.cache_manager import CacheManager
+from minisgl.message import EngineStats
 
 
 class Stats:
@@ -26,9 +24,8 @@ class Stats:
             self._cached_tokens += sum(choice["cached_tokens"] for choice in choices)
             self._generated_tokens += sum(len(choice["token_ids"]) for choice in choices)
 
-    def with_pages(self, manager: CacheManager) -> dict[str, Any]:
-        """The totals and what the pool holds now. Only between two steps."""
-        sizes = manager.prefix_cache.size_info
+    def with_engine(self, engine: EngineStats) -> dict[str, Any]:
+        """The totals, and what the pool holds and the model computed by the engine's account."""
         with self._lock:
             return {
                 "prompts": self._prompts,
@@ -36,9 +33,11 @@ class Stats:
                 "cached_tokens": self._cached_tokens,
                 "generated_tokens": self._generated_tokens,
                 "hit_rate": self._cached_tokens / max(1, self._prompt_tokens),
-                "page_size": manager.page_size,
-                "num_pages": manager.num_pages,
-                "free_pages": manager.num_free_pages,
-                "evictable_tokens": sizes.evictable_size,
-                "protected_tokens": sizes.protected_size,
+                "computed_tokens": engine.computed_tokens,
+                "num_retracted": engine.num_retracted,
+                "page_size": engine.page_size,
+                "num_pages": engine.num_pages,
+                "free_pages": engine.free_pages,
+                "evictable_tokens": engine.evictable_tokens,
+                "protected_tokens": engine.protected_tokens,
             }

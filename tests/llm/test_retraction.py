@@ -32,7 +32,7 @@ def answers(folder: Path, num_tokens: int, **config: Any) -> tuple[list[dict[str
     num_pages = num_tokens // config["page_size"]
     with LLM(str(folder), num_page_override=num_pages, max_running_req=NUM_STREAMS, **config) as llm:
         outputs = llm.generate(PROMPTS, PARAMS)
-        num_retracted = llm._worker.parts.scheduler.stats().num_retracted
+        num_retracted = llm.stats()["num_retracted"]
         llm.cache_manager.check_integrity()
     return [{key: value for key, value in out.items() if key != "timings"} for out in outputs], num_retracted
 
