@@ -53,7 +53,7 @@ class Trace:
 def read_trace(path: Path, limit: int | None = None) -> Trace:
     """The trace in a .jsonl or .csv file, perhaps packed (.xz). limit: only its first requests.
 
-    ValueError, naming the line, for what is no such file.
+    ValueError, naming the line, for what is no such file. OSError, naming the path, if it cannot be opened.
     """
     name, _, kind = path.name.removesuffix(".xz").rpartition(".")
     if kind not in ("jsonl", "csv"):
@@ -74,7 +74,10 @@ def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _open(path: Path) -> IO[str]:
-    return lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8")
+    try:
+        return lzma.open(path, "rt", encoding="utf-8") if path.suffix == ".xz" else path.open(encoding="utf-8")
+    except OSError as error:
+        raise OSError(f"{path}: {error.strerror or error}") from None
 
 
 def _read_jsonl(name: str, lines: Iterator[tuple[int, str]], path: Path, limit: int | None) -> Trace:
@@ -178,9 +181,16 @@ def _csv_row(line: str) -> tuple[float, int, int]:
     cells = next(csv.reader([line]), [])
     if len(cells) != len(CSV_COLUMNS):
         raise ValueError(f"{len(cells)} columns, not {len(CSV_COLUMNS)}")
-    lengths = {"in": _digits(cells[1]), "out": _digits(cells[2])}
-    at = datetime.fromisoformat(cells[0]).replace(tzinfo=UTC)
-    return at.timestamp(), _length(lengths, "in", 1), _length(lengths, "out", 0)
+    _, prompt, output = CSV_COLUMNS
+    lengths = {prompt: _digits(cells[1]), output: _digits(cells[2])}
+    return _timestamp(cells[0]), _length(lengths, prompt, 1), _length(lengths, output, 0)
+
+
+def _timestamp(cell: str) -> float:
+    try:
+        return datetime.fromisoformat(cell).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        raise ValueError(f'"{CSV_COLUMNS[0]}" is {cell!r}, not a date and time') from None
 
 
 def _digits(cell: str) -> int | str:

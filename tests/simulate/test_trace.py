@@ -80,8 +80,8 @@ def test_a_broken_line_is_named_with_its_number(tmp_path: Path, line: str, error
         ("trace.txt", HEADER, "a trace is a .jsonl or .csv file"),
         ("trace.csv", "a,b\n", "line 1: the columns are not"),
         ("trace.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16,5\n", "line 2: 2 columns, not 3"),
-        ("trace.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\nnow,5,5\n", "line 2: Invalid isoformat"),
-        ("trace.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16,x,5\n", "line 2: \"in\" is 'x'"),
+        ("trace.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\nnow,5,5\n", "line 2: \"TIMESTAMP\" is 'now'"),
+        ("trace.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16,x,5\n", "line 2: \"ContextTokens\" is 'x'"),
     ],
 )
 def test_a_file_that_is_no_trace_is_refused(tmp_path: Path, name: str, text: str, error: str):
