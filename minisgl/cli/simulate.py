@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,11 +28,23 @@ def run(
 ) -> None:
     """Replay a trace and report hits, waits and the use of the pool."""
     config = SimulationConfig(**simulation)
+    if as_json is not None:
+        _check_writable(as_json)
     with _progress_bar() as begin:
         summary = study(read_trace(trace, config.limit), config, begin)
     _show(summary)
     if as_json is not None:
         as_json.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+
+
+def _check_writable(path: Path) -> None:
+    """ValueError before the work, not after it."""
+    if path.is_dir():
+        raise ValueError(f"--json {path}: this is a folder, not a file")
+    if not path.parent.is_dir():
+        raise ValueError(f"--json {path}: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ValueError(f"--json {path}: it may not be written")
 
 
 @contextlib.contextmanager
@@ -66,23 +79,29 @@ def _table(spreads: dict[str, dict[str, float]], title: str) -> Table:
 
 
 def _lines(summary: dict[str, Any], result: dict[str, Any]) -> list[str]:
+    has_clock = summary["config"]["clock"]
     lines = [
-        f"{result['num_requests']:,} requests, {result['prompt_tokens']:,} prompt tokens; a pool of "
-        f"{summary['num_pages']:,} pages of {summary['page_size']} tokens, "
-        f"for {summary['num_unique_pages']:,} different ones",
+        f"{_count(result['num_requests'], 'request')}, {_count(result['prompt_tokens'], 'prompt token')}; a pool of "
+        f"{_count(summary['num_pages'], 'page')} of {_count(summary['page_size'], 'token')}; "
+        f"the trace has {_count(summary['num_unique_pages'], 'different page')}",
         f"hits {result['hit_rate']:.2%} of the prompt tokens; the offline optimum in the trace's order "
-        f"{summary['optimum']['hit_rate']:.2%}",
-        f"{result['num_evicted_pages']:,} pages evicted",
+        f"{summary['optimum']['hit_rate']:.2%}" + (" (another order may hit more)" if has_clock else ""),
+        f"{_count(result['num_evicted_pages'], 'page')} evicted",
     ]
-    return lines + (_clock_lines(summary, result) if summary["config"]["clock"] else [])
+    return lines + (_clock_lines(summary, result) if has_clock else [])
 
 
 def _clock_lines(summary: dict[str, Any], result: dict[str, Any]) -> list[str]:
     return [
-        f"{result['computed_tokens']:,} prompt tokens computed, {result['generated_tokens']:,} generated, in "
-        f"{result['num_batches']:,} batches; {result['num_retracted']:,} retractions, {result['num_failed']:,} failed",
+        f"{_count(result['computed_tokens'], 'prompt token')} computed, {result['generated_tokens']:,} generated, in "
+        f"{_count(result['num_batches'], 'batch', 'batches')}; {_count(result['num_retracted'], 'retraction')}, "
+        f"{result['num_failed']:,} failed",
         f"{result['duration_s']:,.1f} s, the engine busy for {result['busy_s']:,.1f}; "
         f"{result['requests_per_s']:,.2f} requests and {result['output_tokens_per_s']:,.1f} generated tokens a second",
         f"running requests held {result['mean_pages_used'] / summary['num_pages']:.1%} of the pool, "
         f"{result['mean_waiting']:,.1f} requests waited, on average",
     ]
+
+
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

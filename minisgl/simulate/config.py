@@ -14,6 +14,8 @@ _WITH_CLOCK = (
     "context_ns", "max_extend_tokens", "cache_type", "policy", "max_overtakes", "reserve",
 )  # fmt: skip
 
+_LOOKAHEAD = SchedulerConfig.__dataclass_fields__["lookahead"]
+
 
 def _as_served(name: str) -> Any:
     """The scheduler's own option of this name."""
@@ -41,7 +43,7 @@ class SimulationConfig:
     max_tokens: int | None = option(
         None, "tokens that every request asks for at most (default: as many as it will get)", minimum=1
     )
-    max_running_req: int = option(256, "requests that run at once", minimum=1)
+    max_running_req: int = option(256, "requests that run at the same time", flag="max-running", minimum=1)
     engine: str = option("h200-8b", "whose step times are taken", choices=STEP_TIMES.names)
     overhead_ms: float | None = option(None, "milliseconds of any step (default: the engine's)")
     prefill_us: float | None = option(None, "microseconds a prompt token (default: the engine's)")
@@ -53,7 +55,9 @@ class SimulationConfig:
     cache_type: str = _as_served("cache_type")
     policy: str = _as_served("policy")
     max_overtakes: int = _as_served("max_overtakes")
-    lookahead: int = _as_served("lookahead")
+    lookahead: int | None = option(
+        None, f"{_LOOKAHEAD.metadata['help']} (default: {_LOOKAHEAD.default} with a clock, 0 without)", minimum=0
+    )
     eviction: str = _as_served("eviction")
     reserve: str = _as_served("reserve")
 
@@ -66,9 +70,19 @@ class SimulationConfig:
         useless = [name for name in _WITH_CLOCK if not self.clock and self._is_given(name)]
         if useless:
             raise ValueError(f"{useless[0]}={getattr(self, useless[0])!r} does nothing without a clock")
+        for name in ("policy", "eviction"):
+            if getattr(self, name) == "priority":
+                raise ValueError(f"{name}='priority' does nothing without priorities, and a trace has none")
 
     def _is_given(self, name: str) -> bool:
         return bool(getattr(self, name) != self.__dataclass_fields__[name].default)
+
+    @property
+    def lookahead_width(self) -> int:
+        """Waiting requests that look-ahead sees: as in a server with a clock, none without, unless it was given."""
+        if self.lookahead is not None:
+            return self.lookahead
+        return int(_LOOKAHEAD.default) if self.clock else 0
 
     @property
     def step_times(self) -> StepTimes:

@@ -217,5 +217,5 @@ def _make_scheduler(workload: Workload, config: SimulationConfig, num_pages: int
         reserve=config.reserve,
         policy=config.policy,
         max_overtakes=config.max_overtakes,
-        lookahead=config.lookahead,
+        lookahead=config.lookahead_width,
     )

@@ -47,7 +47,7 @@ def study(trace: Trace, config: SimulationConfig, begin: Begin = begin_silently)
         "page_size": workload.page_size,
         "num_pages": num_pages,
         "num_unique_pages": num_unique,
-        "config": asdict(config) | vars(config.step_times),
+        "config": asdict(config) | {"lookahead": config.lookahead_width} | vars(config.step_times),
         "result": result,
         "optimum": _hits(optimum),
     }
@@ -64,7 +64,7 @@ def _simulate(workload: Workload, config: SimulationConfig, num_pages: int, begi
 
 def _replay(workload: Workload, config: SimulationConfig, num_pages: int, begin: Begin) -> dict[str, Any]:
     progress = begin("requests", len(workload.items))
-    return _hits(replay(workload, num_pages, config.eviction, config.lookahead, progress))
+    return _hits(replay(workload, num_pages, config.eviction, config.lookahead_width, progress))
 
 
 def _hits(counts: HitCounts) -> dict[str, Any]:

@@ -1,9 +1,23 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
+import pytest
 from support.traces import TAU_AIRLINE
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_sample_on_the_page_is_what_the_command_writes(run, monkeypatch: pytest.MonkeyPatch):
+    """If this fails, run the command in docs/simulate.md and put its output there."""
+    sample = re.search(r"```text\n\$ minisgl (.*)\n([^`]*)```", (ROOT / "docs/simulate.md").read_text())
+    assert sample
+    monkeypatch.chdir(ROOT)
+    done = run(*shlex.split(sample[1]))
+    assert [line.rstrip() for line in done.out.splitlines()] == sample[2].splitlines()
 
 
 def test_a_trace_is_replayed_and_reported(run, tmp_path: Path):
@@ -22,6 +36,29 @@ def test_without_a_clock_nothing_is_said_of_times(run):
     assert "first token" not in done.out
 
 
+def test_look_ahead_is_off_without_a_clock_until_it_is_asked_for(run, tmp_path: Path):
+    out = tmp_path / "out.json"
+    for flags, lookahead in ((("--no-clock",), 0), (("--no-clock", "--lookahead", "8"), 8), ((), 256)):
+        run("simulate", str(TAU_AIRLINE), "--limit", "10", "--json", str(out), *flags)
+        assert json.loads(out.read_text())["config"]["lookahead"] == lookahead
+
+
+def test_one_request_is_not_written_as_many(run, tmp_path: Path):
+    path = tmp_path / "one.jsonl"
+    path.write_text('{"block_size": 1}\n{"t": 0, "in": 1, "out": 1, "runs": [[0, 1]]}\n')
+    done = run("simulate", str(path), "--page-size", "1")
+    assert "1 request, 1 prompt token; a pool of 2 pages of 1 token; the trace has 1 different page\n" in done.out
+    assert "1 prompt token computed, 1 generated, in 2 batches; 0 retractions" in done.out
+
+
+@pytest.mark.parametrize(("name", "error"), [("", "is a folder"), ("nowhere/out.json", "there is no folder")])
+def test_a_result_that_cannot_be_written_is_refused_before_the_work(run, tmp_path: Path, name: str, error: str):
+    done = run("simulate", str(TAU_AIRLINE), "--json", str(tmp_path / name))
+    assert (done.code, done.out) == (2, "")
+    assert error in done.err
+    assert done.err.count("\n") == 1
+
+
 def test_a_broken_line_is_one_line_with_its_number_and_exit_2(run, tmp_path: Path):
     path = tmp_path / "broken.jsonl"
     path.write_text('{"block_size": 1}\n{"t": 0}\n')
@@ -33,5 +70,4 @@ def test_a_broken_line_is_one_line_with_its_number_and_exit_2(run, tmp_path: Pat
 
 def test_a_file_that_is_not_there_is_named(run):
     done = run("simulate", "nowhere.jsonl")
-    assert done.code == 2
-    assert "nowhere.jsonl" in done.err
+    assert (done.code, done.err) == (2, "error: nowhere.jsonl: No such file or directory\n")

@@ -117,6 +117,8 @@ def test_the_optimum_and_the_pool_stand_beside_the_result():
         ({"engine": "abacus"}, "engine='abacus' is not one of h200-8b, cpu-135m"),
         ({"overhead_ms": -1.0}, "overhead_ms=-1.0 is not a time"),
         ({"clock": False, "policy": "lpm"}, "policy='lpm' does nothing without a clock"),
+        ({"policy": "priority"}, "policy='priority' does nothing without priorities"),
+        ({"eviction": "priority"}, "eviction='priority' does nothing without priorities"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_refused(fields: dict[str, Any], error: str):
