@@ -6,7 +6,6 @@ python benchmarks/http_servers.py naive PORT     # FastAPI, see http_naive.py
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from unittest.mock import patch
@@ -17,9 +16,9 @@ FAKE_ENGINE = Path(__file__).with_name("http_fake_engine.py")
 MAX_RUNNING = 4096
 
 
-def start_fake(folder: Path, config: LLMConfig) -> subprocess.Popen[bytes]:
+def fake_command(folder: Path) -> list[str]:
     """In place of the engine's own process."""
-    return subprocess.Popen([sys.executable, FAKE_ENGINE, folder], stdin=subprocess.PIPE)
+    return [sys.executable, str(FAKE_ENGINE), str(folder)]
 
 
 def serve_ours(port: int) -> None:
@@ -40,5 +39,5 @@ def serve_naive(port: int) -> None:
 SERVERS = {"ours": serve_ours, "naive": serve_naive}
 
 if __name__ == "__main__":
-    with patch("minisgl.llm.remote_engine._start", start_fake):
+    with patch("minisgl.llm.child._command", fake_command):
         SERVERS[sys.argv[1]](int(sys.argv[2]))

@@ -46,13 +46,16 @@ def running_child(config: LLMConfig) -> Iterator[Child]:
         yield Child(process, folder, inbox, sender)
 
 
+def _command(folder: Path) -> list[str]:
+    return [sys.executable, "-P", "-m", "minisgl.llm.engine_process", str(folder)]
+
+
 @contextlib.contextmanager
 def _process(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Its standard output is ours for errors: nothing of it is an answer."""
-    command = [sys.executable, "-P", "-m", "minisgl.llm.engine_process", str(folder)]
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # it shall find modules where we do
     env = {**os.environ, "PYTHONPATH": path}
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, start_new_session=True, env=env)
+    process = subprocess.Popen(_command(folder), stdin=subprocess.PIPE, stdout=2, start_new_session=True, env=env)
     try:
         yield process
     finally:
