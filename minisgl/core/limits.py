@@ -29,6 +29,11 @@ class Limits:
     pool_len: int
     heeds_priority: bool = False
 
+    @property
+    def max_model_len(self) -> int:
+        """Tokens of the longest prompt that can run: the context, or the pool where that is smaller."""
+        return min(self.max_seq_len, self.pool_len)
+
     def check(self, input_ids: Int32Array, params: SamplingParams) -> None:
         """Raise ValueError, with names and numbers, when this request can never run (ContextLengthError: too long)."""
         self.check_ids(input_ids)
@@ -43,7 +48,7 @@ class Limits:
             raise FieldError(
                 "priority",
                 f"priority={priority} is not supported: it changes nothing without --policy priority or"
-                " --eviction priority",
+                " --eviction priority (which needs --cache-type radix)",
             )
 
     def check_len(self, prompt_len: int, min_new: int = 0) -> None:

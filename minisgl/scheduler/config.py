@@ -42,8 +42,16 @@ class SchedulerConfig:
     @property
     def heeds_priority(self) -> bool:
         """Whether a request's priority changes anything."""
-        return self.policy == "priority" or (self.eviction == "priority" and self.cache_type != "naive")
+        return "priority" in (self.policy, self.eviction)
 
     def __post_init__(self) -> None:
         check_choices(self)
         check_minimum(self)
+        if self.cache_type == "naive":
+            self._refuse_what_needs_a_cache()
+
+    def _refuse_what_needs_a_cache(self) -> None:
+        for name in ("eviction", "lookahead"):
+            value = getattr(self, name)
+            if value != self.__dataclass_fields__[name].default:
+                raise ValueError(f"{name}={value!r} does nothing with cache_type='naive', which keeps nothing")

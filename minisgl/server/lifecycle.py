@@ -106,6 +106,7 @@ class Lifecycle:
             self._end_with_engine(self._death)
         else:
             self._reporter.ready(self._address, self._state.model_name, info, time.perf_counter() - started)
+            self._reporter.small_pool(info)
 
     async def _close(self, is_loaded: bool) -> None:
         """Let open requests end as well as they can. Before the model is loaded there are none."""

@@ -21,6 +21,16 @@ class Reporter:
     def unprotected(self, host: str) -> None:
         logger.warning("whoever reaches %s may use this server: it has no --api-key", host)
 
+    def small_pool(self, info: EngineInfo) -> None:
+        """For a pool that is smaller than the context; nothing is said of another."""
+        if info.pool_len < info.max_seq_len:
+            logger.warning(
+                "the KV pool holds %s tokens, fewer than the context of %s: longer prompts are refused, longer answers "
+                "cut; --num-pages and --memory-ratio make it larger",
+                f"{info.pool_len:,}",
+                f"{info.max_seq_len:,}",
+            )
+
     def progress(self, stage: str) -> None:
         logger.info("loading: %s", stage)
 
@@ -50,6 +60,12 @@ def facts_of(info: EngineInfo) -> dict[str, str]:
         "context": f"{info.max_seq_len:,} tokens",
         "KV pool": f"{info.pool_len:,} tokens in pages of {info.page_size}",
         "prefix cache": info.cache_type,
-        "policies": f"{info.policy}, eviction {info.eviction}, look-ahead {info.lookahead}, reserve {info.reserve}",
-        "runs": f"{info.max_running_req} sequences at once",
+        "policy": ", ".join(_policy(info)),
+        "runs": f"{info.max_running_req} sequence{'s' * (info.max_running_req != 1)} at once",
     }
+
+
+def _policy(info: EngineInfo) -> list[str]:
+    """Who is next and how many go before him, what is evicted where something is cached, and what is reserved."""
+    cached = [f"eviction {info.eviction}", f"look-ahead {info.lookahead}"] if info.cache_type != "naive" else []
+    return [info.policy, f"max-overtakes {info.max_overtakes}", *cached, f"reserve {info.reserve}"]

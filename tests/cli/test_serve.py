@@ -14,7 +14,7 @@ from rich.console import Console
 from minisgl.cli.terminal_reporter import TerminalReporter, make_reporter
 from minisgl.env import ENV
 from minisgl.server.config import ServerConfig
-from minisgl.server.reporter import Reporter
+from minisgl.server.reporter import Reporter, facts_of
 
 INFO: Any = SimpleNamespace(
     dtype="float32",
@@ -25,6 +25,7 @@ INFO: Any = SimpleNamespace(
     cache_type="radix",
     max_running_req=64,
     policy="lpm",
+    max_overtakes=9,
     eviction="lru",
     lookahead=256,
     reserve="full",
@@ -119,6 +120,25 @@ def test_on_a_terminal_the_start_is_drawn_with_what_auto_became() -> None:
         "http://127.0.0.1:9/v1",
     ):
         assert words in screen.getvalue()
+
+
+def test_the_start_says_who_is_next_and_what_goes_first() -> None:
+    facts = facts_of(INFO)
+    assert facts["policy"] == "lpm, max-overtakes 9, eviction lru, look-ahead 256, reserve full"
+    assert facts["runs"] == "64 sequences at once"
+
+
+def test_the_start_says_nothing_of_eviction_where_nothing_is_cached() -> None:
+    facts = facts_of(SimpleNamespace(**{**vars(INFO), "cache_type": "naive", "max_running_req": 1}))
+    assert facts["policy"] == "lpm, max-overtakes 9, reserve full"
+    assert facts["runs"] == "1 sequence at once"
+
+
+def test_the_start_warns_of_a_pool_smaller_than_the_context(caplog: pytest.LogCaptureFixture) -> None:
+    Reporter().small_pool(INFO)
+    assert not caplog.messages
+    Reporter().small_pool(SimpleNamespace(**{**vars(INFO), "pool_len": 1024}))
+    assert "holds 1,024 tokens, fewer than the context of 8,192" in caplog.text
 
 
 def test_a_start_that_fails_leaves_the_terminal_as_it_was() -> None:

@@ -86,5 +86,12 @@ def test_statistics_are_recounted_on_demand() -> None:
 
 def test_priorities_are_heeded_where_order_or_eviction_goes_by_them() -> None:
     heeding = [{"policy": "priority"}, {"eviction": "priority"}, {"policy": "priority", "cache_type": "naive"}]
-    deaf: list[dict[str, Any]] = [{}, {"policy": "lpm"}, {"eviction": "priority", "cache_type": "naive"}]
+    deaf: list[dict[str, Any]] = [{}, {"policy": "lpm"}, {"cache_type": "naive"}]
     assert [SchedulerConfig(**config).heeds_priority for config in [*heeding, *deaf]] == [True] * 3 + [False] * 3
+
+
+@pytest.mark.parametrize("given", [{"eviction": "lfu"}, {"eviction": "priority"}, {"lookahead": 0}, {"lookahead": 9}])
+def test_what_only_a_cache_would_heed_is_refused_with_the_naive_one(given: dict[str, Any]) -> None:
+    ((name, value),) = given.items()
+    with pytest.raises(ValueError, match=f"{name}={value!r} does nothing with cache_type='naive'"):
+        SchedulerConfig(cache_type="naive", **given)

@@ -23,4 +23,4 @@ async def show_model(request: Request) -> Response:
 
 def _model(state: ServerState) -> Model:
     limits = state.ready_engine().limits
-    return Model(id=state.model_name, created=int(state.started_at), max_model_len=limits.max_seq_len)
+    return Model(id=state.model_name, created=int(state.started_at), max_model_len=limits.max_model_len)

@@ -27,7 +27,7 @@ async def tokenize(request: Request) -> Response:
     check_model(state_of(request), body.model)
     ids = await (_text_ids(engine, body) if body.messages is None else _chat_ids(engine, body))
     names = await in_thread(len(ids), _names, engine.tokenizer, ids) if body.return_token_strs else None
-    return json_response(Tokens(ids, len(ids), engine.limits.max_seq_len, names))
+    return json_response(Tokens(ids, len(ids), engine.limits.max_model_len, names))
 
 
 async def detokenize(request: Request) -> Response:

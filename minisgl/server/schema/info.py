@@ -8,7 +8,7 @@ import msgspec
 
 
 class Model(msgspec.Struct, kw_only=True):
-    """max_model_len: the context length, prompt and answer together, in tokens."""
+    """max_model_len: the context length, prompt and answer together, in tokens; of a smaller KV pool, what it holds."""
 
     id: str
     object: Literal["model"] = "model"

@@ -16,6 +16,7 @@ from support.server_app import ask
 from support.tiny_model import BOS, TEMPLATE
 
 import minisgl
+from minisgl.core import Limits
 from minisgl.message import EngineInfo, UserMsg
 from minisgl.server.config import ServerConfig
 from minisgl.server.endpoints import cache, info, tokens
@@ -36,6 +37,13 @@ def test_the_one_model_is_listed_and_shown(api: Api) -> None:
     shown = api.get("/v1/models/a-model").json()
     assert shown == listed["data"][0]
     assert (shown["object"], shown["max_model_len"]) == ("model", 512)
+
+
+def test_a_pool_smaller_than_the_context_is_the_length_that_is_shown() -> None:
+    api = Api(limits=Limits(300, max_seq_len=512, pool_len=64))
+    assert api.get("/v1/models").json()["data"][0]["max_model_len"] == 64
+    assert api.get("/get_model_info").json()["max_model_len"] == 64
+    assert api.whole("/tokenize", prompt="Hi")["max_model_len"] == 64
 
 
 def test_a_model_s_name_may_have_slashes() -> None:
