@@ -44,6 +44,7 @@ INFO: Any = SimpleNamespace(
     cache_type="radix",
     max_running_req=64,
     policy="fcfs",
+    max_overtakes=64,
     eviction="lru",
     lookahead=256,
     reserve="estimate",

@@ -45,7 +45,9 @@ async def get_model_info(request: Request) -> Response:
     state, limits = state_of(request), state_of(request).ready_engine().limits
     name = state.model_name
     return json_response(
-        ModelInfo(model_path=name, tokenizer_path=name, max_model_len=limits.max_model_len, vocab_size=limits.vocab_size)
+        ModelInfo(
+            model_path=name, tokenizer_path=name, max_model_len=limits.max_model_len, vocab_size=limits.vocab_size
+        )
     )
 
 
