@@ -17,6 +17,7 @@ from minisgl.utils.logging import get_logger
 logger = get_logger(__name__)
 T = TypeVar("T", bound="Body")
 _AT = re.compile(r" - at (?:`key` in )?`\$\.?([^`]*)`$")
+_INDEX = re.compile(r"\[[^]]*\]")
 _MISSING = re.compile(r"^Object missing required field `([^`]+)`$")
 
 
@@ -24,7 +25,7 @@ class Body(msgspec.Struct, kw_only=True):
     """The body of a request. A null is as good as an absent field; a field that is not here is ignored.
 
     ONLY: fields that are known, and taken only where they change nothing: what they may be. What may be nothing but
-    null, by its type, need not be there.
+    null, by its type, need not be there; if it is, by its full name ("a.b"), it says what to do instead.
     """
 
     ONLY: ClassVar[dict[str, str]] = {}
@@ -65,7 +66,11 @@ def _wrong_field(message: str, body_type: type[Body]) -> ApiError:
     if missing := _MISSING.match(reason):
         param = f"{param}.{missing[1]}" if param else missing[1]
         reason = "is required"
-    only = "leave it out" if reason.startswith("Expected `null`") else body_type.ONLY.get(re.split(r"[.\[]", param)[0])
+    name = _INDEX.sub("", param)
+    if reason.startswith("Expected `null`"):
+        only: str | None = body_type.ONLY.get(name, "leave it out")
+    else:
+        only = body_type.ONLY.get(name.partition(".")[0])
     if only is not None:
         return ApiError(400, f"{param} is not supported: {only}", param=param, code="unsupported_parameter")
     return ApiError(400, f"{param or 'the body'}: {reason}", param=param or None)

@@ -66,6 +66,9 @@ class GenerateSampling(msgspec.Struct, kw_only=True):
     regex: None = None
     structural_tag: None = None
 
+    cache_salt: None = None  # of the body, where they are taken
+    priority: None = None
+
     def __post_init__(self) -> None:
         refuse_true("sampling_params.no_stop_trim", self.no_stop_trim)
 
@@ -82,6 +85,8 @@ class GenerateRequest(Body, kw_only=True):
         "audio_data": "only an empty list",
         "image_data": "only an empty list",
         "lora_path": "there are no adapters",
+        "sampling_params.cache_salt": "it belongs in the body, beside sampling_params",
+        "sampling_params.priority": "it belongs in the body, beside sampling_params",
         "video_data": "only an empty list",
     }
 

@@ -116,6 +116,7 @@ def test_the_character_nul_is_legal(api: Api) -> None:
         (GENERATE, {"text": "Hi", "sampling_params": {"temperature": 9}}, "sampling_params.temperature"),
         (GENERATE, {"text": "Hi", "sampling_params": {"no_stop_trim": True}}, "sampling_params.no_stop_trim"),
         (GENERATE, {"text": "Hi", "sampling_params": [{"regex": "x"}]}, "sampling_params[0].regex"),
+        (GENERATE, {"text": "Hi", "sampling_params": {"priority": 3}}, "sampling_params.priority"),
         (GENERATE, {"text": "Hi", "image_data": ["x"]}, "image_data"),
         (COMPLETIONS, {"prompt": "Hi", "max_tokens": 0}, "max_tokens"),
         (COMPLETIONS, {"prompt": "Hi", "logit_bias": {"9999": 1}}, "logit_bias"),
@@ -161,3 +162,12 @@ def test_ignored_fields_are_named_in_the_log_for_debugging(api: Api, caplog: pyt
 def test_a_very_long_name_is_not_sent_back(api: Api) -> None:
     for field in ("model", "tool_choice"):
         assert len(api.post(CHAT, messages=HI, **{field: "x" * 100_000}).content) < 2000
+
+
+@pytest.mark.parametrize("field", ["cache_salt", "priority"])
+@pytest.mark.parametrize("is_list", [False, True])
+def test_what_belongs_beside_the_sampling_params_is_refused_inside_them(api: Api, field: str, is_list: bool) -> None:
+    sampling: dict[str, Any] = {field: "x" if field == "cache_salt" else 3}
+    error = api.error(400, GENERATE, text="Hi", sampling_params=[sampling] if is_list else sampling)
+    assert error["param"] == f"sampling_params{'[0]' * is_list}.{field}"
+    assert error["message"].endswith("it belongs in the body, beside sampling_params")
