@@ -87,7 +87,10 @@ class Tokenizer:
         words: list[int | None] = encoding.word_ids  # None for a token that was added around the text
         last = max((word for word in words if word is not None), default=0)
         if last == 0:
-            raise ValueError(f"the text {text[:40]!r} is one word: its tokens may be others when it goes on")
+            raise ValueError(
+                f"the text {text[:40]!r} is one word: its tokens may be others when it goes on; give a longer text, or"
+                " token ids, which are taken as they are"
+            )
         return np.array(encoding.ids[: words.index(last)], dtype=np.int32)
 
     def _plain_backend(self) -> tokenizers.Tokenizer:

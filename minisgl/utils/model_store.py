@@ -149,8 +149,9 @@ def _download_from_hub(repo_id: str, need_weights: bool) -> Path:
         return Path(snapshot_download(repo_id, allow_patterns=wanted, ignore_patterns=list(_HUB_COPIES)))
     except Exception as error:  # the hub's client raises many kinds, of HTTP, of files and its own
         raise ValueError(
-            f"cannot get {repo_id!r} from the Hugging Face hub ({_reason(error)}): check the name, the connection and, "
-            "for a gated model, your login; or download it elsewhere and name its folder"
+            f"there is no folder {repo_id!r} here, and the Hugging Face hub does not give it ({_reason(error)}): "
+            "check the name, the connection and, for a gated model, your login; "
+            "or download it elsewhere and name its folder"
         ) from None
 
 

@@ -101,7 +101,7 @@ def test_a_prefix_has_the_bos_of_a_prompt_but_not_in_a_chat(bos_tokenizer):
 @pytest.mark.parametrize("kind", ["tiny", "bos_tokenizer", "smollm2", "tiny_spm"])
 def test_one_word_has_no_prefix(kind, request):
     for text in ("hello", ""):
-        with pytest.raises(ValueError, match="one word"):
+        with pytest.raises(ValueError, match=r"one word.* longer text, or token ids"):
             request.getfixturevalue(kind).encode_prefix(text)
 
 

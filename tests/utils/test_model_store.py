@@ -236,7 +236,8 @@ def test_a_failing_hub_is_one_clear_error(monkeypatch: pytest.MonkeyPatch):
         raise OSError("no route\nlong tail of details")
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
-    with pytest.raises(ValueError, match=r"cannot get 'org/model' .*OSError: no route\).* name its folder") as caught:
+    wanted = r"no folder 'org/model' here, .* hub does not give it .*OSError: no route\).* name its folder"
+    with pytest.raises(ValueError, match=wanted) as caught:
         resolve_model("org/model")
     assert "\n" not in str(caught.value)
     assert caught.value.__suppress_context__
