@@ -14,7 +14,7 @@ _WITH_CLOCK = (
     "context_ns", "max_extend_tokens", "cache_type", "policy", "max_overtakes", "reserve",
 )  # fmt: skip
 
-_LOOKAHEAD = SchedulerConfig.__dataclass_fields__["lookahead"]
+_LOOKAHEAD: Any = SchedulerConfig.__dataclass_fields__["lookahead"]
 
 
 def _as_served(name: str) -> Any:
