@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,25 +12,15 @@ from rich.console import Console
 from minisgl.cli.address import Address
 from minisgl.cli.bench.backends import BACKENDS
 from minisgl.cli.bench.datasets import DATASETS, Shape
+from minisgl.cli.choices import choice_option
 from minisgl.cli.extras import needs_server_extra
 from minisgl.env import ENV
 
 
-class BackendName(StrEnum):
-    COMPLETIONS = "completions"
-    CHAT = "chat"
-
-
-class DatasetName(StrEnum):
-    RANDOM = "random"
-    SHARED_PREFIX = "shared-prefix"
-    MULTI_TURN = "multi-turn"
-
-
 def run(
     url: Annotated[str, typer.Option("--url", help="Where the server is.")] = "http://127.0.0.1:8000",
-    backend: Annotated[BackendName, typer.Option("--backend", help="The endpoint.")] = BackendName.COMPLETIONS,
-    dataset: Annotated[DatasetName, typer.Option("--dataset", help="What is asked.")] = DatasetName.RANDOM,
+    backend: Annotated[str, choice_option("--backend", list(BACKENDS), help="The endpoint.")] = "completions",
+    dataset: Annotated[str, choice_option("--dataset", list(DATASETS), help="What is asked.")] = "random",
     num_requests: Annotated[int, typer.Option("--num-requests", min=1, help="Requests in all.")] = 64,
     concurrency: Annotated[
         int | None, typer.Option("--concurrency", min=1, help="So many conversations at once (default: 8).")
@@ -73,8 +62,8 @@ def run(
         conversations=DATASETS[dataset](shape),
     )
     clock = bench.run(model, rate, concurrency or 8, seed)
-    summary = {"url": url, "backend": backend.value, "dataset": dataset.value, **summarize(bench.results, clock)}
-    _show(summary, f"{dataset.value} over {backend.value}, {url}")
+    summary = {"url": url, "backend": backend, "dataset": dataset, **summarize(bench.results, clock)}
+    _show(summary, f"{dataset} over {backend}, {url}")
     if as_json is not None:
         as_json.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
     if summary["num_failed"]:

@@ -5,17 +5,19 @@ A flag that is not given is None and is not passed on, so every default stands i
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
+import re
 import types
-from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 from rich.markup import escape
 
+from minisgl.cli.choices import choice_option
 from minisgl.core import SamplingParams
 from minisgl.engine.config import EngineConfig
 from minisgl.scheduler.config import SchedulerConfig
@@ -23,6 +25,7 @@ from minisgl.server.config import ServerConfig
 from minisgl.simulate.config import SimulationConfig
 
 Fields = dict[str, Any]
+_FIELD = re.compile(r"(?<![\w.-])\w+(?==)")
 GROUPS: dict[str, tuple[str, tuple[type, ...]]] = {
     "config": ("Engine", (EngineConfig, SchedulerConfig)),
     "server": ("Server", (ServerConfig,)),
@@ -39,13 +42,27 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
-        groups = {name: _given(group, values) for name, group in flags.items()}
-        command(**{parameter.name: values[parameter.name] for parameter in own}, **groups)
+        with _flags_in_errors(GROUPS[name][1] for name in flags):
+            groups = {name: _given(group, values) for name, group in flags.items()}
+            command(**{parameter.name: values[parameter.name] for parameter in own}, **groups)
 
     parameters = [*own, *(flag for group in flags.values() for flag in group.values())]
     run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return run
+
+
+@contextlib.contextmanager
+def _flags_in_errors(groups: Iterable[tuple[type, ...]]) -> Iterator[None]:
+    """A ValueError that says `field=value`, of a field of these configs, comes out as `--flag=value`."""
+    names = {field.name: flag_of(field) for configs in groups for each in configs for field in dataclasses.fields(each)}
+    try:
+        yield
+    except ValueError as error:
+        text = _FIELD.sub(lambda found: names.get(found[0], found[0]), str(error))
+        if text == str(error):
+            raise
+        raise ValueError(text) from error
 
 
 def _flags_of(panel: str, configs: tuple[type, ...]) -> dict[str, inspect.Parameter]:
@@ -60,16 +77,19 @@ def _fields_with_hints(config: type) -> list[tuple[dataclasses.Field[Any], Any]]
 
 
 def _make_flag(field: dataclasses.Field[Any], hint: Any, panel: str) -> inspect.Parameter:
-    name = (field.metadata["flag"] or field.name).replace("_", "-")
-    declaration = f"--{name}/--no-{name}" if hint is bool else f"--{name}"
-    option = typer.Option(
-        declaration,
-        help=escape(_help_of(field, hint)),
-        rich_help_panel=panel,
-        show_default=False,
-    )
-    annotation = Annotated[_flag_type(field, hint) | None, option]  # type: ignore[valid-type]
+    name = flag_of(field)
+    declaration = f"{name}/--no-{name.removeprefix('--')}" if hint is bool else name
+    settings: Fields = {"help": escape(_help_of(field, hint)), "rich_help_panel": panel, "show_default": False}
+    choices = field.metadata["choices"]
+    option = choice_option(declaration, choices, **settings) if choices else typer.Option(declaration, **settings)
+    kind = str if choices else _flag_type(hint)
+    annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
     return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def flag_of(field: dataclasses.Field[Any]) -> str:
+    """Its name on the command line."""
+    return "--" + (field.metadata["flag"] or field.name).replace("_", "-")
 
 
 def _help_of(field: dataclasses.Field[Any], hint: Any) -> str:
@@ -82,9 +102,7 @@ def _help_of(field: dataclasses.Field[Any], hint: Any) -> str:
     return text if field.default is None else f"{text} (default: {field.default})"
 
 
-def _flag_type(field: dataclasses.Field[Any], hint: Any) -> Any:
-    if choices := field.metadata["choices"]:
-        return Enum(field.name, {choice: choice for choice in choices}, type=str)
+def _flag_type(hint: Any) -> Any:
     kind = _kind(hint)
     if kind is Sequence:
         return list[int] if int in _members(hint) else list[str]
@@ -111,8 +129,6 @@ def _given(group: dict[str, inspect.Parameter], values: Mapping[str, Any]) -> Fi
 
 
 def _to_field(name: str, value: Any) -> Any:
-    if isinstance(value, Enum):
-        return value.value
     if name == "logit_bias":
         return dict(_parse_bias(text) for text in value)
     return tuple(value) if isinstance(value, list) else value

@@ -52,7 +52,7 @@ class ServerConfig:
     def _check_texts(self) -> None:
         for name in ("host", "api_key", "served_model_name", "otlp_endpoint"):
             if getattr(self, name) == "":
-                raise ValueError(f"{name} is empty")
+                raise ValueError(f"{name}='' is empty")
         if isinstance(self.cors_origins, str):
             raise ValueError(f"cors_origins={self.cors_origins!r} is a text, not a list of origins")
         if self.otlp_endpoint is not None and not self.otlp_endpoint.startswith(("http://", "https://")):

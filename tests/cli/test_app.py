@@ -72,7 +72,7 @@ def test_the_predecessors_command_line_opens_the_shell(run, fake_llm):
 def test_more_than_one_gpu_is_refused_by_the_config(run, fake_llm):
     done = run("--model", "m", "--tensor-parallel-size", "2", "--shell")
     assert done.code == 2
-    assert done.err.startswith("error: tensor_parallel_size=2")
+    assert done.err.startswith("error: --tensor-parallel-size=2")
 
 
 def test_a_reader_that_leaves_early_ends_the_command_quietly():

@@ -90,4 +90,4 @@ def test_escape_codes_of_the_model_do_not_reach_the_terminal(run, fake_llm):
 def test_several_choices_make_no_chat(run, fake_llm):
     done = run("chat", "--n", "2")
     assert done.code == 2
-    assert done.err == "error: n=2: a chat has one reply\n"
+    assert done.err == "error: --n=2: a chat has one reply\n"

@@ -146,7 +146,7 @@ def test_ctrl_c_aborts_and_keeps_what_was_finished(run, fake_llm, monkeypatch: p
     [
         ((), "nothing to generate"),
         (("--logit-bias", "x=1", "hi"), "--logit-bias 'x=1' is not ID=BIAS"),
-        (("--page-size", "0", "hi"), "page_size=0"),
+        (("--page-size", "0", "hi"), "--page-size=0"),
         (("--file", "/no/such/file"), "/no/such/file"),
         (("--output", "/no/such/dir/x", "hi"), "/no/such/dir/x"),
         (("--output", "/", "hi"), "--output /"),

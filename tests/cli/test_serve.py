@@ -64,9 +64,11 @@ def test_the_key_may_come_from_the_environment_and_the_flag_wins(run, served, mo
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (("--port", "70000"), "port=70000"),
-        (("--drain-timeout", "-1"), "drain_timeout=-1.0"),
-        (("--tensor-parallel-size", "2"), "tensor_parallel_size=2 is not supported yet"),
+        (("--port", "70000"), "--port=70000"),
+        (("--drain-timeout", "-1"), "--drain-timeout=-1.0"),
+        (("--tensor-parallel-size", "2"), "--tensor-parallel-size=2 is not supported yet"),
+        (("--max-running", "0"), "--max-running=0 is not an integer of at least 1"),
+        (("--cache-type", "naive", "--lookahead", "9"), "--lookahead=9 does nothing with --cache-type='naive'"),
     ],
 )
 def test_a_wrong_flag_is_one_line_and_exit_2(run, served, flags: tuple[str, ...], words: str) -> None:
@@ -74,6 +76,17 @@ def test_a_wrong_flag_is_one_line_and_exit_2(run, served, flags: tuple[str, ...]
     assert done.code == 2
     assert done.err.startswith(f"error: {words}")
     assert not vars(served)
+
+
+@pytest.mark.parametrize(
+    ("command", "flag", "words"),
+    [(("serve",), "--policy", "fcfs, lpm"), (("bench", "serve"), "--dataset", "random, shared-prefix")],
+)
+def test_a_word_that_is_no_choice_is_a_usage_error_that_lists_them(run, served, command, flag: str, words: str) -> None:
+    done = run(*command, flag, "foo")
+    assert done.code == 2
+    said = " ".join(done.err.replace("│", " ").split())
+    assert f"Invalid value for '{flag}': 'foo' is not one of {words}" in said
 
 
 def test_a_port_in_use_is_one_line_and_exit_2(run) -> None:
