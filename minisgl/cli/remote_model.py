@@ -52,10 +52,13 @@ class RemoteModel:
             connection.close()
 
     def stats(self) -> str:
-        """What the server says of itself, a line for each value."""
+        """What the server says of itself, a line for each value; the last one is the hit rate since its start."""
         try:
             status, body = self._get("/get_server_info")
-            return "\n".join(_flat(json.loads(body))) if status == 200 else _message_of(body, status)
+            if status != 200:
+                return _message_of(body, status)
+            info = json.loads(body)
+            return "\n".join([*_flat(info), *_hit_rate(info)])
         except (OSError, http.client.HTTPException, ValueError) as error:
             return f"the server does not say: {error}"
 
@@ -129,6 +132,15 @@ def _message_of(body: bytes, status: int) -> str:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, LookupError, TypeError):
         return f"HTTP {status}: {body[:120].decode(errors='replace').strip()}"
+
+
+def _hit_rate(info: Any) -> list[str]:
+    """A line, from the totals that minisgl's server has; none of another server, or before the first prompt."""
+    try:
+        (state,) = info["internal_states"]
+        return [f"hit_rate: {state['hit_tokens'] / state['queried_tokens']:.1%}"]
+    except (LookupError, TypeError, ValueError, ZeroDivisionError):
+        return []
 
 
 def _flat(value: Any, name: str = "") -> Iterator[str]:

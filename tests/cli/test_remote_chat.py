@@ -5,6 +5,8 @@ import threading
 import pytest
 from support.openai_stub import openai_stub
 
+from minisgl.cli.remote_model import _hit_rate
+
 
 def test_every_turn_sends_the_whole_history_to_the_server(run):
     with openai_stub() as server:
@@ -40,7 +42,14 @@ def test_the_address_may_end_in_v1_and_the_key_is_sent(run):
 def test_stats_are_those_of_the_server(run):
     with openai_stub() as server:
         done = run("chat", "--url", server.url, stdin="/stats\n")
-    assert done.out == "version: 1.2.3\ninternal_states[0].num_running: 2\ninternal_states[0].hit_rate: 0.5\n"
+    assert done.out == (
+        "version: 1.2.3\ninternal_states[0].hit_tokens: 3\ninternal_states[0].queried_tokens: 8\nhit_rate: 37.5%\n"
+    )
+
+
+@pytest.mark.parametrize("info", [{"internal_states": [{"hit_tokens": 0, "queried_tokens": 0}]}, {"a": 1}, [7], {}])
+def test_no_hit_rate_is_made_up(info):
+    assert not _hit_rate(info)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         known = {
             "/v1/models": {"object": "list", "data": [{"id": self.server.model, "object": "model"}]},
-            "/get_server_info": {"version": "1.2.3", "internal_states": [{"num_running": 2, "hit_rate": 0.5}]},
+            "/get_server_info": {"version": "1.2.3", "internal_states": [{"hit_tokens": 3, "queried_tokens": 8}]},
         }
         body = known.get(self.path)
         self._send(404 if body is None else 200, body or {"error": {"message": "not here"}})
