@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 
 from minisgl.scheduler.admission import Admission
 from minisgl.scheduler.cache_manager import CacheManager
@@ -45,10 +46,8 @@ class Planner:
 
         settle: commits the batch in flight. Called when pages run out, as nobody in flight can be retracted.
         """
-        if self._promises.adapt:
-            self._make_room(settle)
-        prefills = self._choose_prefills()
-        decodes = self._decodes()
+        decodes, chunks = self._room_for_running(settle) if self._promises.adapt else self._running_work()
+        prefills = self._add_new(chunks)
         self._decodes_paused = bool(decodes) and self._pauses_decodes(prefills)
         return prefills if self._decodes_paused else decodes + prefills
 
@@ -58,21 +57,22 @@ class Planner:
 
     # ---- work
 
-    def _decodes(self) -> list[Work]:
-        return [(request, 1) for request in self._admitted.values() if request.wants_token]
-
-    def _chunks(self) -> tuple[list[Work], int]:
-        """The next parts of unfinished prompts, and how many tokens are left for others."""
+    def _running_work(self) -> tuple[list[Work], list[Work]]:
+        """Of all who run: one more token each, and the next parts of unfinished prompts."""
         budget = self._max_extend_tokens
-        chosen: list[Work] = []
+        decodes: list[Work] = []
+        chunks: list[Work] = []
         for request in self._admitted.values():
-            if request.state is RequestState.PREFILL:
-                budget = _add_chunk(chosen, request, budget)
-        return chosen, budget
+            if request.wants_token:
+                decodes.append((request, 1))
+            elif request.state is RequestState.PREFILL:
+                budget = _add_chunk(chunks, request, budget)
+        return decodes, chunks
 
-    def _choose_prefills(self) -> list[Work]:
+    def _add_new(self, chunks: Sequence[Work]) -> list[Work]:
         """Unfinished prompts first, then new ones, in the order in which they are admitted."""
-        chosen, budget = self._chunks()
+        chosen = list(chunks)
+        budget = self._max_extend_tokens - sum(num_tokens for _, num_tokens in chunks)
         if budget > 0:
             for request in self._admission.admit():
                 self._admitted[request.uid] = request
@@ -91,22 +91,26 @@ class Planner:
 
     # ---- pages
 
-    def _make_room(self, settle: Callable[[], None]) -> None:
-        """Pages for the next token or chunk of all who run; whoever loses least gives up its own if they run out."""
+    def _room_for_running(self, settle: Callable[[], None]) -> tuple[list[Work], list[Work]]:
+        """The work of all who run, and pages for it; whoever loses least gives up its own if they run out."""
         self._promises.renew(self._admitted.values())
-        needs = self._needs()
+        work = self._running_work()
+        needs = self._needs(work)
         if self._promises.missing_pages(needs):
             settle()
-            needs = self._needs()
+            work = self._running_work()
+            needs = self._needs(work)
         while missing := self._promises.missing_pages(needs):
             self._retract(choose_victim(self._manager, self._running(), needs, missing))
-            needs = self._needs()
+            work = self._running_work()
+            needs = self._needs(work)
         self._promises.extend(needs)
+        return work
 
-    def _needs(self) -> list[Need]:
-        """What those who run need more than they have."""
+    def _needs(self, work: tuple[list[Work], list[Work]]) -> list[Need]:
+        """What this work takes more pages for than its requests have."""
         needs: list[Need] = []
-        for request, num_tokens in self._decodes() + self._chunks()[0]:
+        for request, num_tokens in chain(*work):
             assert request.allocation is not None
             num_pages = self._manager.new_pages(request.allocation, request.device_len + num_tokens)
             if num_pages:
