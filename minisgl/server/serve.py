@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -27,10 +26,7 @@ from minisgl.server.reporter import Reporter
 from minisgl.server.state import ServerState
 from minisgl.server.stream.building import WRITER
 from minisgl.server.tracing import start_tracing
-
-# Python's 700 make it look at every object of every open request a few times a minute: at a thousand streams a quarter
-# of a second each time, in which nothing is written.
-GC_THRESHOLD = 10_000
+from minisgl.utils.garbage import look_less_often
 
 
 def serve(config: LLMConfig, server: ServerConfig, start_engine: StartEngine, reporter: Reporter) -> int:
@@ -58,7 +54,7 @@ def _run(config: LLMConfig, server: ServerConfig, start_engine: StartEngine, rep
             metrics=metrics,
             book=RequestBook(hooks),
         )
-        gc.set_threshold(GC_THRESHOLD)
+        look_less_often()
         lifecycle = Lifecycle(build_app(state), listener, start_engine, reporter)
         with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
             return runner.run(lifecycle.run())
