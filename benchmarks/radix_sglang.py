@@ -6,6 +6,7 @@ What a tree gives back is collected in a list: what SGLang's allocator would the
 from __future__ import annotations
 
 import importlib.util
+from abc import abstractmethod
 from array import array
 from pathlib import Path
 from types import ModuleType
@@ -63,8 +64,8 @@ class SglangCache(TreeCache):
             )
         )
 
-    def _make(self, params: CacheInitParams) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _make(self, params: CacheInitParams) -> Any: ...
 
     def prompt(self, ids: Int32Array) -> Any:
         return RadixKey(array("q", ids.astype(np.int64).tobytes()))

@@ -35,9 +35,9 @@ class Admission:
         self,
         cache_manager: CacheManager,
         reserve: Reserve,
-        policy: str = "fcfs",
-        max_overtakes: int = 64,
-        lookahead: int = 256,
+        policy: str,
+        max_overtakes: int,
+        lookahead: int,
     ) -> None:
         self._manager = cache_manager
         self._reserve = reserve
