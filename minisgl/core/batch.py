@@ -16,6 +16,7 @@ import numpy.typing as npt
 from minisgl.core.sampling_params import SamplingParams
 
 Int32Array = npt.NDArray[np.int32]
+NO_IDS: Int32Array = np.empty(0, np.int32)
 
 
 class Req(msgspec.Struct, frozen=True, eq=False):

@@ -16,10 +16,10 @@ import numpy.typing as npt
 import torch
 
 from minisgl.core import get_global_ctx
+from minisgl.core.batch import NO_IDS
 
 Int32Array = npt.NDArray[np.int32]
 Ids = torch.Tensor | Int32Array
-NO_IDS: Int32Array = np.empty(0, np.int32)
 
 
 class Namespace(NamedTuple):

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 import torch
 
+from minisgl.core.batch import NO_IDS
 from minisgl.kvcache.base import (
     DEFAULT_EVICTION,
-    NO_IDS,
     PUBLIC,
     BaseCacheHandle,
     BasePrefixCache,

@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from minisgl.core import Limits, SamplingParams
-from minisgl.core.batch import Int32Array
-from minisgl.llm.client import NO_IDS, Client, Delta, Prepared, Probe
+from minisgl.core.batch import NO_IDS, Int32Array
+from minisgl.llm.client import Client, Delta, Prepared, Probe
 from minisgl.llm.encoder import Messages, Prompt
 from minisgl.llm.run import Mail, OnNews, OnOver, Run
 from minisgl.llm.text_threads import in_thread, size_of

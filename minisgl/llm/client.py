@@ -9,10 +9,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypedDict
 
-import numpy as np
-
 from minisgl.core import Limits, SamplingParams, TokenLogprobs
-from minisgl.core.batch import Int32Array
+from minisgl.core.batch import NO_IDS, Int32Array
 from minisgl.core.seeds import choice_seed
 from minisgl.llm.encoder import Encoder, Messages, Prompt, check_salt
 from minisgl.llm.link import Link
@@ -21,8 +19,6 @@ from minisgl.llm.stats import Stats
 from minisgl.llm.stream import Output, RequestStream, join_choices
 from minisgl.message import EngineStats, FinishReason, ProbeMsg, PurgeMsg, StatsMsg, UserMsg
 from minisgl.tokenizer import Tokenizer
-
-NO_IDS = np.empty(0, np.int32)
 
 
 class Delta(TypedDict, total=False):

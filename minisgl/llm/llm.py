@@ -13,10 +13,10 @@ import numpy as np
 from tqdm import tqdm
 
 from minisgl.core import BatchOutput, ForwardInput, SamplingParams
-from minisgl.core.batch import Int32Array
+from minisgl.core.batch import NO_IDS, Int32Array
 from minisgl.engine.spec import EngineSpec
 from minisgl.llm.assembly import assemble
-from minisgl.llm.client import NO_IDS, Client, Delta, Prepared, Probe, each_params
+from minisgl.llm.client import Client, Delta, Prepared, Probe, each_params
 from minisgl.llm.config import LLMConfig
 from minisgl.llm.encoder import Messages, Prompt
 from minisgl.llm.router import Arrival

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from minisgl.core import PageTableUpdate
-from minisgl.core.batch import Int32Array
+from minisgl.core.batch import NO_IDS, Int32Array
 from minisgl.kvcache import create_prefix_cache
-from minisgl.kvcache.base import DEFAULT_EVICTION, NO_IDS, PUBLIC, BaseCacheHandle, Namespace
+from minisgl.kvcache.base import DEFAULT_EVICTION, PUBLIC, BaseCacheHandle, Namespace
 from minisgl.scheduler.allocation import Allocation
 from minisgl.scheduler.page_allocator import PageAllocator
 from minisgl.scheduler.page_table import PageTable

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from minisgl.core import Batch, BatchResult, Limits, Req
-from minisgl.core.batch import Int32Array
+from minisgl.core.batch import NO_IDS, Int32Array
 from minisgl.env import ENV
-from minisgl.kvcache.base import NO_IDS, Namespace
+from minisgl.kvcache.base import Namespace
 from minisgl.message import (
     AbortMsg,
     CountReply,

@@ -9,8 +9,8 @@ import numpy as np
 from support.hand_driven import HandDriven
 from support.radix_model import contents, nodes_of, tagged
 
+from minisgl.core.batch import NO_IDS
 from minisgl.kvcache import BaseCacheHandle, Namespace
-from minisgl.kvcache.base import NO_IDS
 from minisgl.scheduler.allocation import Allocation
 
 Locked = tuple[Allocation, Sequence[int]]
