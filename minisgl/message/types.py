@@ -6,7 +6,9 @@ A question has a uid too, from the same numbers, so that its answer finds the wa
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
 
 from minisgl.core import SamplingParams, TokenLogprobs
 from minisgl.core.batch import Int32Array
@@ -88,13 +90,16 @@ class ShutdownMsg:
 RequestMsg = UserMsg | AbortMsg | FinishMsg | Question[Any] | ShutdownMsg
 
 
-class TokenReply(NamedTuple):
-    """News of one request. A NamedTuple, as one is made, sent and read for every token.
+class TokenReply(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """News of one request.
 
     token_ids: generated since the last reply, the end token included. finish_reason: None while it runs.
     logprobs: one for each of token_ids, if asked for. cached_len: prompt tokens that were not computed; it, queue_s
     (seconds from arrival to admission; None if it never ran) and prompt_logprobs (None first, then one for each later
     prompt token) come with the first reply. error: what went wrong, with finish_reason "error".
+
+    A Struct, as one is made, sent and read for every token: a NamedTuple takes three times as long. It cannot be part
+    of a cycle, so the search for them need not know of it.
     """
 
     uid: int

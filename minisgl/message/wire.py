@@ -1,6 +1,6 @@
 """Messages as bytes: msgpack, made and checked by msgspec against the types of the messages. Nothing is ever pickled.
 
-A frame is a list of [type name, messages of it], in order. Arrays are their bytes; a NamedTuple is an array without
+A frame is a list of [type name, messages of it], in order. Arrays are their bytes; a `TokenReply` is an array without
 names, a dataclass a map. `SamplingParams` are checked again where they arrive.
 """
 

@@ -2,7 +2,7 @@
 
     admit   match a prefix, lock it, promise room for what the request may need, take a page-table row
     promise promise more or less of it later
-    grow    pages for tokens about to be computed
+    grow    pages for tokens about to be computed, of all who run out of them at once
     store   computed whole pages enter the prefix cache, still locked by their request
     release the same, then everything is given up
 
@@ -29,8 +29,8 @@ from minisgl.utils.math import div_ceil
 class CacheManager:
     """Owns pages, prefix cache, locks and page-table rows.
 
-    `admit` may say no. What it grants never fails later, unless somebody was promised more since: then `new_pages` of
-    all must not be more than `obtainable_pages` before they `grow`.
+    `admit` may say no. What it grants never fails later, unless somebody was promised more since: then no more
+    than `obtainable_pages` may be asked of `grow`.
     """
 
     def __init__(
@@ -112,19 +112,22 @@ class CacheManager:
         if change < 0:
             self.epoch += 1
 
-    def new_pages(self, allocation: Allocation, device_len: int) -> int:
-        """Pages that it takes to let it grow to `device_len` tokens."""
-        return max(0, div_ceil(device_len, self.page_size) - allocation.num_pages)
-
-    def grow(self, allocation: Allocation, device_len: int) -> None:
-        """Take promised pages so that the row covers `device_len` tokens; evicts if it must."""
-        count = self.new_pages(allocation, device_len)
-        if count == 0:
+    def grow(self, growths: Sequence[tuple[Allocation, int]]) -> None:
+        """Give each its number of the pages that it was promised; evicts if it must."""
+        if not growths:
             return
-        assert count <= allocation.reserved_pages, f"{device_len=} is over what was promised to {allocation}"
-        self.page_table.write(allocation.table_idx, allocation.num_pages, self._take(count))
-        allocation.num_pages += count
-        self._reserved -= count
+        rows, first_cols, counts = [], [], []
+        for allocation, count in growths:
+            rows.append(allocation.table_idx)
+            first_cols.append(allocation.num_pages)
+            counts.append(count)
+            allocation.num_pages += count
+            assert allocation.num_pages <= allocation.promised_pages, (
+                f"{count} of its pages were not promised: {allocation}"
+            )
+        total = sum(counts)
+        self.page_table.write_all(rows, first_cols, counts, self._take(total))
+        self._reserved -= total
 
     def sole_pages(self, allocations: Sequence[Allocation]) -> list[int]:
         """For each, the pages that only it holds of all that run: what it would give up, and may lose."""

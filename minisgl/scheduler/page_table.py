@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -18,7 +18,7 @@ class PageTable:
     def __init__(self, num_rows: int, row_len: int) -> None:
         self._table = np.zeros((num_rows, row_len), dtype=np.int32)
         self._free_rows = list(range(num_rows - 1, -1, -1))
-        self._writes: list[tuple[int, int, int]] = []  # (row, first column, number of cells)
+        self._written: list[tuple[Int32Array, Int32Array]] = []  # rows and columns of cells
 
     @property
     def num_free_rows(self) -> int:
@@ -36,20 +36,31 @@ class PageTable:
         return row
 
     def write(self, table_idx: int, first_col: int, pages: Int32Array) -> None:
-        self._table[table_idx, first_col : first_col + len(pages)] = pages
-        self._writes.append((table_idx, first_col, len(pages)))
+        self.write_all([table_idx], [first_col], [len(pages)], pages)
+
+    def write_all(
+        self, table_idxs: Sequence[int], first_cols: Sequence[int], lengths: Sequence[int], pages: Int32Array
+    ) -> None:
+        """`write` for several rows. pages: those of the first row, then of the second, and so on."""
+        cells = _cells(np.array(table_idxs, np.int32), np.array(first_cols, np.int32), np.array(lengths, np.int32))
+        self._table[cells] = pages
+        self._written.append(cells)
 
     def take_update(self) -> PageTableUpdate:
         """Cells written since the last call. A cell written twice appears with its last value."""
-        if not self._writes:
+        if not self._written:
             return PageTableUpdate(_EMPTY, _EMPTY, _EMPTY)
-        first_rows, first_cols, lengths = np.array(self._writes, np.int32).T
-        ends = lengths.cumsum(dtype=np.int32)
-        rows = first_rows.repeat(lengths)
-        cols = np.arange(ends[-1], dtype=np.int32) + (first_cols - ends + lengths).repeat(lengths)
-        self._writes.clear()
+        rows, cols = map(np.concatenate, zip(*self._written, strict=True))
+        self._written.clear()
         return PageTableUpdate(rows, cols, self._table[rows, cols])
 
     def check_integrity(self, live_rows: Collection[int]) -> None:
         rows = sorted([*self._free_rows, *live_rows])
         assert rows == list(range(len(self._table))), f"free and live rows {rows} are not the {len(self._table)} rows"
+
+
+def _cells(rows: Int32Array, first_cols: Int32Array, lengths: Int32Array) -> tuple[Int32Array, Int32Array]:
+    """The row and the column of each of `lengths` cells in a row, for every entry of `rows`."""
+    ends = lengths.cumsum(dtype=np.int32)
+    cols = np.arange(ends[-1], dtype=np.int32) + (first_cols - ends + lengths).repeat(lengths)
+    return rows.repeat(lengths), cols

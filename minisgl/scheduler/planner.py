@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 
 from minisgl.scheduler.admission import Admission
@@ -11,6 +11,7 @@ from minisgl.scheduler.counters import Counters
 from minisgl.scheduler.request import Request, RequestState
 from minisgl.scheduler.reserve import Reserve
 from minisgl.scheduler.retraction import Need, Promises, choose_victim
+from minisgl.utils.math import div_ceil
 
 Work = tuple[Request, int]  # a running request, and how many of its tokens are computed
 
@@ -42,14 +43,16 @@ class Planner:
         self._decodes_paused = False
 
     def choose(self, settle: Callable[[], None]) -> list[Work]:
-        """The next batch: decodes, then prompts. Every request in it has promised pages that are free or evictable.
+        """The next batch: decodes, then prompts. Every request in it has the pages for its tokens.
 
         settle: commits the batch in flight. Called when pages run out, as nobody in flight can be retracted.
         """
         decodes, chunks = self._room_for_running(settle) if self._promises.adapt else self._running_work()
         prefills = self._add_new(chunks)
         self._decodes_paused = bool(decodes) and self._pauses_decodes(prefills)
-        return prefills if self._decodes_paused else decodes + prefills
+        work = prefills if self._decodes_paused else decodes + prefills
+        self._manager.grow([(need.allocation, need.num_pages) for need in self._needs(work)])
+        return work
 
     def finished(self, request: Request) -> None:
         """It came to its own end: the length of its output says something of others."""
@@ -62,10 +65,13 @@ class Planner:
         budget = self._max_extend_tokens
         decodes: list[Work] = []
         chunks: list[Work] = []
+        decode, prefill = RequestState.DECODE, RequestState.PREFILL
         for request in self._admitted.values():
-            if request.wants_token:
-                decodes.append((request, 1))
-            elif request.state is RequestState.PREFILL:
+            state = request.state
+            if state is decode:
+                if request.device_len + 1 < request.max_device_len:  # one more would sample a token that may be kept
+                    decodes.append((request, 1))
+            elif state is prefill:
                 budget = _add_chunk(chunks, request, budget)
         return decodes, chunks
 
@@ -95,26 +101,28 @@ class Planner:
         """The work of all who run, and pages for it; whoever loses least gives up its own if they run out."""
         self._promises.renew(self._admitted.values())
         work = self._running_work()
-        needs = self._needs(work)
+        needs = self._needs(chain(*work))
         if self._promises.missing_pages(needs):
             settle()
             work = self._running_work()
-            needs = self._needs(work)
+            needs = self._needs(chain(*work))
         while missing := self._promises.missing_pages(needs):
             self._retract(choose_victim(self._manager, self._running(), needs, missing))
             work = self._running_work()
-            needs = self._needs(work)
+            needs = self._needs(chain(*work))
         self._promises.extend(needs)
         return work
 
-    def _needs(self, work: tuple[list[Work], list[Work]]) -> list[Need]:
+    def _needs(self, work: Iterable[Work]) -> list[Need]:
         """What this work takes more pages for than its requests have."""
+        page_size = self._manager.page_size
         needs: list[Need] = []
-        for request, num_tokens in chain(*work):
-            assert request.allocation is not None
-            num_pages = self._manager.new_pages(request.allocation, request.device_len + num_tokens)
-            if num_pages:
-                needs.append(Need(request, request.allocation, num_pages))
+        for request, num_tokens in work:
+            allocation = request.allocation
+            assert allocation is not None
+            num_missing = request.device_len + num_tokens - allocation.num_pages * page_size
+            if num_missing > 0:
+                needs.append(Need(request, allocation, div_ceil(num_missing, page_size)))
         return needs
 
     def _running(self) -> list[Request]:

@@ -27,6 +27,10 @@ class RequestState(Enum):
     ABORTED = "aborted"
 
 
+_RUNNING = (RequestState.PREFILL, RequestState.DECODE)
+_OVER = (RequestState.FINISHED, RequestState.ABORTED)
+
+
 class Request:
     """Mutable, owned by the scheduler.
 
@@ -81,11 +85,11 @@ class Request:
 
     @property
     def is_running(self) -> bool:
-        return self.state in (RequestState.PREFILL, RequestState.DECODE)
+        return self.state in _RUNNING
 
     @property
     def is_over(self) -> bool:
-        return self.state in (RequestState.FINISHED, RequestState.ABORTED)
+        return self.state in _OVER
 
     @property
     def num_generated(self) -> int:
@@ -95,11 +99,6 @@ class Request:
     def max_kv_len(self) -> int:
         """Tokens whose KV is ever needed: the last generated one's is not."""
         return max(self.prompt_len, self.max_device_len - 1)
-
-    @property
-    def wants_token(self) -> bool:
-        """DECODE, and one more step would sample a token that may be kept."""
-        return self.state is RequestState.DECODE and self.device_len + 1 < self.max_device_len
 
     @property
     def reuses_prefix(self) -> bool:
@@ -149,19 +148,20 @@ class Request:
     def launch(self, num_tokens: int, row: int) -> Req:
         """The next `num_tokens` tokens go into row `row` of a batch; returns what the engine sees of it."""
         assert self.allocation is not None
-        cached_len, self.device_len = self.device_len, self.device_len + num_tokens
-        prev_row, self.row = self.row if self.device_len > self.num_ids else -1, row
-        if self.device_len >= self.prefill_len:
+        cached_len, device_len = self.device_len, self.device_len + num_tokens
+        prev_row, self.row = self.row if device_len > self.num_ids else -1, row
+        self.device_len = device_len
+        if cached_len < self.prefill_len <= device_len:
             self.state = RequestState.DECODE
         self.num_inflight += 1
         return Req(
             uid=self.uid,
             table_idx=self.allocation.table_idx,
             cached_len=cached_len,
-            device_len=self.device_len,
+            device_len=device_len,
             max_device_len=self.max_device_len,
             prompt_len=self.prompt_len,
-            input_ids=self.ids(),
+            input_ids=self._ids[: self.num_ids],
             sampling_params=self.sampling_params,
             seed=self.seed,
             prev_row=prev_row,
@@ -196,15 +196,17 @@ class Request:
         error: str | None = None,
     ) -> TokenReply:
         """News for the client; the first one carries what was cached and the prompt's log-probabilities."""
-        first, self.replied = not self.replied, True
-        wants_prompt = first and self.sampling_params.prompt_logprobs is not None and self.reuses_prefix
+        if self.replied:
+            return TokenReply(self.uid, token_ids, finish_reason, logprobs, error=error)
+        self.replied = True
+        wants_prompt = self.sampling_params.prompt_logprobs is not None and self.reuses_prefix
         return TokenReply(
-            uid=self.uid,
-            token_ids=token_ids,
-            finish_reason=finish_reason,
-            logprobs=logprobs,
-            cached_len=self.hit_len if first else None,
-            queue_s=self.queue_s if first else None,
+            self.uid,
+            token_ids,
+            finish_reason,
+            logprobs,
+            cached_len=self.hit_len,
+            queue_s=self.queue_s,
             prompt_logprobs=tuple(self.prompt_logprobs) if wants_prompt else None,
             error=error,
         )

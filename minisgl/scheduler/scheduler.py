@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from minisgl.core import Batch, BatchResult, Limits, Req
+from minisgl.core import Batch, BatchResult, Limits, Req, TokenLogprobs
 from minisgl.core.batch import NO_IDS, Int32Array
 from minisgl.env import ENV
 from minisgl.kvcache.base import Namespace
@@ -128,38 +128,34 @@ class Scheduler:
         work = self._planner.choose(settle)
         if not work:
             return None
-        reqs = tuple(self._launch(request, num_tokens, row) for row, (request, num_tokens) in enumerate(work))
+        reqs = tuple([request.launch(num_tokens, row) for row, (request, num_tokens) in enumerate(work)])
         batch = Batch(reqs, self.cache_manager.take_update(), self._step)
         self._step += 1
         self._counters.num_batches += 1
         return batch
-
-    def _launch(self, request: Request, num_tokens: int, row: int) -> Req:
-        assert request.allocation is not None
-        self.cache_manager.grow(request.allocation, request.device_len + num_tokens)
-        return request.launch(num_tokens, row)
 
     # ---- commit
 
     def commit(self, batch: Batch, result: BatchResult) -> None:
         """Take in what a launched batch produced; batches are committed in the order in which they were planned."""
         self.cache_manager.committed(batch.step)
-        for row, req in enumerate(batch.reqs):
-            request = self._admitted[req.uid]
+        admitted, errors = self._admitted, result.errors
+        for row, (req, token_id) in enumerate(zip(batch.reqs, result.next_tokens.tolist(), strict=True)):
+            request = admitted[req.uid]
             request.num_inflight -= 1
             request.committed_len = req.device_len
-            if row in result.errors:
+            if row in errors:
                 request.storable = False
             if not request.is_over:
-                self._take_result(request, req, row, result)
+                self._take_result(request, req, row, token_id, result)
             elif request.num_inflight == 0:
                 self._release(request)
         if ENV.CHECK_INTEGRITY.value:
             self.check_integrity()
 
-    def _take_result(self, request: Request, req: Req, row: int, result: BatchResult) -> None:
-        if (error := result.errors.get(row)) is not None:
-            self._close(request, RequestState.FINISHED, request.reply((), "error", error=error))
+    def _take_result(self, request: Request, req: Req, row: int, token_id: int, result: BatchResult) -> None:
+        if row in result.errors:
+            self._close(request, RequestState.FINISHED, request.reply((), "error", error=result.errors[row]))
             return
         if req.is_prefill:
             self._counters.computed_tokens += min(req.device_len, req.prefill_len) - req.cached_len
@@ -167,7 +163,7 @@ class Scheduler:
             if result.prompt_logprobs:
                 request.take_prompt_logprobs(req.cached_len + 1, result.prompt_logprobs[row])
         if req.samples:
-            self._take_token(request, int(result.next_tokens[row]), row, result)
+            self._take_token(request, token_id, result.logprobs[row] if result.logprobs else None)
         elif req.device_len == req.max_device_len:  # max_tokens=0: only the prompt was asked about
             self._close(request, RequestState.FINISHED, request.reply((), "length"))
 
@@ -176,10 +172,9 @@ class Scheduler:
         last_step = self._step - 1 if request.num_inflight else -1
         self.cache_manager.store(request.allocation, request.ids(request.committed_len), last_step)
 
-    def _take_token(self, request: Request, token_id: int, row: int, result: BatchResult) -> None:
+    def _take_token(self, request: Request, token_id: int, logprobs: TokenLogprobs | None) -> None:
         reason = request.append(token_id)
         self._counters.generated_tokens += 1
-        logprobs = result.logprobs[row] if result.logprobs else None
         reply = request.reply((token_id,), reason, (logprobs,) if logprobs else ())
         if reason is None:
             self._replies.append(reply)

@@ -8,6 +8,7 @@ import pytest
 from minisgl.core.batch import Int32Array
 from minisgl.kvcache import PUBLIC, Namespace
 from minisgl.scheduler.cache_manager import Allocation, CacheManager
+from minisgl.utils.math import div_ceil
 
 
 def ids(*values: int) -> Int32Array:
@@ -17,7 +18,7 @@ def ids(*values: int) -> Int32Array:
 def start(manager: CacheManager, tokens: Int32Array, max_len: int, namespace: Namespace = PUBLIC) -> Allocation:
     allocation = manager.admit(manager.match(tokens, namespace), max_len, namespace)
     assert allocation is not None
-    manager.grow(allocation, len(tokens))
+    manager.grow([(allocation, div_ceil(len(tokens), manager.page_size) - allocation.num_pages)])
     return allocation
 
 
@@ -99,13 +100,12 @@ def test_what_was_promised_is_never_refused() -> None:
     a = start(manager, ids(5), 4)
     b = start(manager, ids(6), 4)
     assert manager.admit(manager.match(ids(7)), 1) is None
-    for length in (2, 3, 4):  # evicts what is cached, page by page
-        manager.grow(a, length)
-        manager.grow(b, length)
+    for _ in range(3):  # evicts what is cached, two pages at a time
+        manager.grow([(a, 1), (b, 1)])
         manager.check_integrity()
     assert manager.num_free_pages == 0
     with pytest.raises(AssertionError, match="promised"):
-        manager.grow(a, 5)
+        manager.grow([(b, 0), (a, 1)])
 
 
 def test_a_locked_prefix_survives_eviction_of_all_else() -> None:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 
+import msgspec
 from support.tiny_model import EOS, VOCAB, make_tokenizer
 
 from minisgl.core import Limits, TokenLogprobs
@@ -173,7 +174,7 @@ class _Answer:
             self.due = time.monotonic() + item
             return None
         if isinstance(item, TokenReply):
-            return item._replace(uid=self._request.uid)
+            return msgspec.structs.replace(item, uid=self._request.uid)
         if item is None or isinstance(item, Exception):
             return self.reply(finish_reason="error" if item else "length", error=str(item) if item else None)
         return self._tokens((item,) if isinstance(item, int) else item)
