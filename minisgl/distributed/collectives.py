@@ -1,9 +1,8 @@
-"""Sums and joins over the ranks of torch.distributed's default group, which the engine has to start."""
+"""Sums and joins over the ranks that share a model; with one rank they do nothing."""
 
 from __future__ import annotations
 
 import torch
-import torch.distributed as dist
 
 from minisgl.distributed.tp_info import TPInfo
 
@@ -11,14 +10,12 @@ from minisgl.distributed.tp_info import TPInfo
 def all_reduce(x: torch.Tensor, tp: TPInfo) -> torch.Tensor:
     """The sum of every rank's `x`, in place."""
     if tp.size > 1:
-        dist.all_reduce(x)
+        tp.joined.all_reduce(x)
     return x
 
 
 def all_gather(x: torch.Tensor, tp: TPInfo) -> torch.Tensor:
-    """Every rank's `x` [..., n], joined along the last dim in order of rank: [..., tp.size * n]."""
+    """Every rank's `x` [N, n], side by side in order of rank: [N, tp.size * n]."""
     if tp.size == 1:
         return x
-    parts = [torch.empty_like(x, memory_format=torch.contiguous_format) for _ in range(tp.size)]
-    dist.all_gather(parts, x.contiguous())
-    return torch.cat(parts, dim=-1)
+    return tp.joined.all_gather(x).transpose(0, 1).reshape(len(x), -1)

@@ -1,43 +1,68 @@
-"""Token ids to vectors, and hidden states to logits; each rank holds an equal share of the vocabulary."""
+"""Token ids to vectors, and hidden states to logits; each rank holds an equal share of the vocabulary.
+
+Where the ranks cannot share it evenly, the last rows of the last ranks are zeros, and belong to no token.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
-from minisgl.distributed import all_gather, all_reduce
+from minisgl.distributed import TPInfo, all_gather, all_reduce
 from minisgl.layers.base import Layer, Placement, WeightSlot
 from minisgl.layers.linear import Linear
 from minisgl.utils.grouped_tensor import GroupedTensor
+from minisgl.utils.math import div_ceil
+
+
+class _Share(NamedTuple):
+    """Rows [start, start + held) of a table, in the first of `size` rows of memory."""
+
+    start: int
+    held: int
+    size: int
+
+    @classmethod
+    def of(cls, vocab_size: int, tp: TPInfo) -> _Share:
+        size = div_ceil(vocab_size, tp.size)
+        start = min(tp.rank * size, vocab_size)
+        return cls(start, min(size, vocab_size - start), size)
+
+    def parameter(self, hidden_size: int, place: Placement) -> nn.Parameter:
+        weight = place.parameter(self.size, hidden_size)
+        weight[self.held :].zero_()
+        return weight
 
 
 class VocabParallelEmbedding(Layer):
-    """Rows [start, start + share) of the embedding table [V, H]."""
+    """This rank's rows of the embedding table [V, H]."""
 
     def __init__(self, vocab_size: int, hidden_size: int, place: Placement) -> None:
         super().__init__()
         self.tp, self.shape = place.tp, (vocab_size, hidden_size)
-        self.share = place.tp.shard("vocab_size", vocab_size)
-        self.start = place.tp.rank * self.share
-        self.weight = place.parameter(self.share, hidden_size)
+        self.share = _Share.of(vocab_size, place.tp)
+        self.weight = self.share.parameter(hidden_size, place)
         self.give_groups: Callable[[GroupedTensor], None] | None = None  # to a head that is tied to this
 
     def slots(self) -> dict[str, WeightSlot]:
         take_groups = None if self.give_groups is None else self._take_groups
-        return {"weight": WeightSlot(self.shape, self.weight, start=self.start, take_groups=take_groups)}
+        dest = self.weight[: self.share.held]
+        return {"weight": WeightSlot(self.shape, dest, start=self.share.start, take_groups=take_groups)}
 
     def _take_groups(self, tensor: GroupedTensor) -> None:
         """A head multiplies by the integers; to look up a row takes floats."""
         assert self.give_groups is not None
         self.give_groups(tensor)
-        self.weight.copy_(tensor.dequantize())
+        self.weight[: self.share.held].copy_(tensor.dequantize())
 
     def partial(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Vectors of the ids that this rank holds, zeros for the others."""
-        local = input_ids - self.start
-        absent = (local < 0) | (local >= self.share)
+        local = input_ids - self.share.start
+        absent = (local < 0) | (local >= self.share.size)
         return F.embedding(local.masked_fill(absent, 0), self.weight).masked_fill_(absent[:, None], 0)
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
@@ -57,20 +82,24 @@ class LMHead(Linear):
     def __init__(
         self, vocab_size: int, hidden_size: int, place: Placement, tied_to: VocabParallelEmbedding | None = None
     ) -> None:
-        share = place.tp.shard("vocab_size", vocab_size)
-        weight = tied_to.weight if tied_to is not None else place.parameter(share, hidden_size)
+        share = _Share.of(vocab_size, place.tp)
+        weight = tied_to.weight if tied_to is not None else share.parameter(hidden_size, place)
         super().__init__(weight, None, place.tp)
-        self.shape, self.start = (vocab_size, hidden_size), place.tp.rank * share
+        self.shape, self.share = (vocab_size, hidden_size), share
         self.tied = tied_to is not None
         if tied_to is not None:
-            tied_to.give_groups = self.slot("weight", self.shape, weight, start=self.start).take_groups
+            tied_to.give_groups = self._slot(weight).take_groups
 
     def slots(self) -> dict[str, WeightSlot]:
         assert self.weight is not None
         if self.tied:
             return {}
-        return {"weight": self.slot("weight", self.shape, self.weight, start=self.start)}
+        return {"weight": self._slot(self.weight)}
+
+    def _slot(self, weight: torch.Tensor) -> WeightSlot:
+        return self.slot("weight", self.shape, weight[: self.share.held], start=self.share.start)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """[N, H] -> [N, V] float32, the same on every rank."""
-        return all_gather(self.multiply(hidden, None), self.tp).float()
+        logits = all_gather(self.multiply(hidden, None), self.tp)
+        return logits[:, : self.shape[0]].contiguous().float()

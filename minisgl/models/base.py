@@ -31,7 +31,7 @@ def create_model(config: ModelConfig, dtype: torch.dtype, device: torch.device, 
     Next come `load_weight` for every tensor and `finish_loading`, or `init_dummy_weights`. ValueError, before anything
     is allocated, if the ranks cannot share the model evenly.
     """
-    for name in ("num_qo_heads", "num_kv_heads", "intermediate_size", "vocab_size"):
+    for name in ("num_qo_heads", "num_kv_heads", "intermediate_size"):
         tp.shard(name, getattr(config, name))
     return MODELS[config.architecture]()(config, Placement(dtype, device, tp))
 

@@ -31,24 +31,27 @@ def test_ids_become_rows_of_the_table(dtype: torch.dtype):
     assert torch.equal(embedding(SINGLE)(IDS.to(dtype)), TABLE[IDS])
 
 
-@pytest.mark.parametrize("tp_size", [2, 3])
+@pytest.mark.parametrize("tp_size", [2, 3, 5, 13])
 def test_partial_look_ups_add_up_to_the_whole(tp_size: int):
     total = sum(embedding(TPInfo(rank, tp_size)).partial(IDS) for rank in range(tp_size))
     assert torch.equal(total, TABLE[IDS])
 
 
+@pytest.mark.parametrize("tp_size", [2, 5, 13])
 @pytest.mark.parametrize("tied", [False, True])
-def test_shares_of_the_head_side_by_side_are_the_logits(tied: bool):
+def test_shares_of_the_head_side_by_side_are_the_logits_and_then_zeros(tied: bool, tp_size: int):
     hidden = torch.randn(4, 8)
     shares = []
-    for rank in range(2):
-        tp = TPInfo(rank, 2)
+    for rank in range(tp_size):
+        tp = TPInfo(rank, tp_size)
         head = LMHead(12, 8, place(tp), embedding(tp) if tied else None)
         for slot in head.slots().values():
             slot.load("weight", TABLE)
         head.pack()
         shares.append(head.multiply(hidden, None))
-    torch.testing.assert_close(torch.cat(shares, dim=-1), F.linear(hidden, TABLE))
+    logits, beyond = torch.cat(shares, dim=-1).split([12, sum(share.shape[1] for share in shares) - 12], dim=-1)
+    torch.testing.assert_close(logits, F.linear(hidden, TABLE))
+    assert not beyond.any()
 
 
 def test_logits_of_a_bfloat16_head_are_float32():
