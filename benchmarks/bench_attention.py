@@ -24,8 +24,9 @@ from rich.console import Console
 from rich.table import Table
 from stopwatch import machine
 
-from minisgl.attention import create_attention_backend
+from minisgl.attention import AttnConfig, create_attention_backend
 from minisgl.core import Batch, PageTableUpdate, Req, SamplingParams
+from minisgl.engine.staging import HostStaging
 from minisgl.kvcache.pool import MHAKVCache
 
 LAYERS = 10
@@ -95,10 +96,21 @@ def measure(case: Case, layout: str, dtype: torch.dtype, rounds: int) -> tuple[f
     for layer_id in range(LAYERS):
         pool.k_cache(layer_id).normal_()
         pool.v_cache(layer_id).normal_()
-    table = torch.from_numpy(deal_pages(case, layout))
-    backend = create_attention_backend("torch", pool, table, 1, QO_HEADS, KV_HEADS, HEAD_DIM)
+    table = deal_pages(case, layout)
+    config = AttnConfig(
+        kv_pool=pool,
+        page_table=torch.from_numpy(table),
+        host_table=table,
+        page_size=1,
+        num_qo_heads=QO_HEADS,
+        num_kv_heads=KV_HEADS,
+        head_dim=HEAD_DIM,
+        max_running_req=len(table),
+        max_extend_tokens=len(table) * case.extend,
+    )
+    backend, staging = create_attention_backend("torch", config), HostStaging()
     batch = make_batch(case)
-    meta = backend.plan(batch)
+    meta = backend.plan(batch, staging)
     qkv = torch.randn(batch.num_tokens, QO_HEADS + 2 * KV_HEADS, HEAD_DIM).to(dtype)
     q, k, v = qkv.split([QO_HEADS, KV_HEADS, KV_HEADS], dim=1)
 
@@ -106,7 +118,7 @@ def measure(case: Case, layout: str, dtype: torch.dtype, rounds: int) -> tuple[f
         for layer_id in range(LAYERS):
             backend.forward(q, k, v, layer_id, meta)
 
-    return least_ms(all_layers, rounds) / LAYERS, least_ms(lambda: backend.plan(batch), rounds)
+    return least_ms(all_layers, rounds) / LAYERS, least_ms(lambda: backend.plan(batch, staging), rounds)
 
 
 def least_ms(call: Callable[[], object], rounds: int) -> float:

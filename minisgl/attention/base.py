@@ -1,28 +1,65 @@
 """The attention interface: plan once a batch on the host, then one forward call a layer.
 
-Shape letters: T tokens in the batch, B requests, Hq query heads, Hkv KV heads, D head dim, R page-table rows.
+Shape letters: T tokens in the batch, B requests, Hq query heads, Hkv KV heads, D head dim, R page-table rows, P pages a
+row.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from minisgl.core import Batch
+from minisgl.core import Batch, KVPool, Staging
+from minisgl.core.batch import Int32Array
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AttnConfig:
+    """What a backend is made for; the heads are those of this rank. ValueError if the groups of heads are not whole.
+
+    page_table: [R, P] int32 page numbers on the pool's device. host_table: the same numbers on the host. Both are the
+    engine's, which updates them before `plan`, in place. max_running_req, max_extend_tokens: the most rows of a
+    batch, and prompt tokens. shared_prefix: whether a prefix that several rows share may be read once for all.
+    """
+
+    kv_pool: KVPool
+    page_table: torch.Tensor
+    host_table: Int32Array
+    page_size: int
+    num_qo_heads: int
+    num_kv_heads: int
+    head_dim: int
+    max_running_req: int
+    max_extend_tokens: int
+    shared_prefix: bool = True
+
+    def __post_init__(self) -> None:
+        if self.num_qo_heads % self.num_kv_heads != 0:
+            raise ValueError(f"num_kv_heads={self.num_kv_heads} does not divide num_qo_heads={self.num_qo_heads}")
 
 
 class BaseAttnBackend(ABC):
-    """Attention over the paged KV pool. Tokens lie request by request in the order of `batch.reqs`."""
+    """Attention over the paged KV pool. Tokens lie request by request in the order of `batch.reqs`.
+
+    can_capture: whether its forward passes of decodes may be captured in a CUDA graph, and replayed after a new plan.
+    """
+
+    can_capture: bool = False
 
     @abstractmethod
-    def plan(self, batch: Batch) -> Any:
-        """Everything that the layers of one forward pass share, as a frozen value. Reads the page table."""
+    def plan(self, batch: Batch, staging: Staging, padded: int | None = None) -> Any:
+        """Everything that the layers of one forward pass share, as a frozen value. On the host alone.
+
+        padded: the batch is of decodes and runs as the graph that was captured for so many rows; those beyond B have
+        nothing to do. What goes through `staging` has capacities then that follow from `padded`.
+        """
 
     @abstractmethod
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: Any) -> torch.Tensor:
-        """Store k, v [T, Hkv, D] in the pool, then attend with q [T, Hq, D]; the result is [T, Hq * D].
+        """Attend with q [T, Hq, D]; k, v [T, Hkv, D] are the new tokens' own, in the pool already: [T, Hq * D].
 
         The result may be overwritten by the next call with the same `meta`.
         Position p of a request sees its positions 0 .. p. Scale is 1 / sqrt(D).

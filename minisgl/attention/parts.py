@@ -66,9 +66,8 @@ class DecodePart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorchAttnMetadata:
-    """out_loc: [T] int64 slots of the new tokens. num_gathered: most slots that any part copies together."""
+    """num_gathered: most slots that any part copies together."""
 
-    out_loc: torch.Tensor
     prefixes: tuple[PrefixPart, ...]
     extends: tuple[ExtendPart, ...]
     paged: PagedPart | None

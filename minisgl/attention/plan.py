@@ -64,7 +64,6 @@ class BatchPlanner:
         prefixes = (*self._shared_parts(shared), *self._private_parts(start))
         decodes = () if self._shape.paged else tuple(self._decode_parts(start))
         return TorchAttnMetadata(
-            out_loc=torch.from_numpy(self._out_loc()).to(self._device),
             prefixes=prefixes,
             extends=tuple(self._extend_parts()),
             paged=self._paged_part(start) if self._shape.paged else None,
@@ -93,11 +92,6 @@ class BatchPlanner:
 
     def _index(self, numbers: IntArray) -> Index:
         return make_index(numbers, self._device)
-
-    def _out_loc(self) -> IntArray:
-        """[T] slots of the new tokens."""
-        rows = np.repeat(np.arange(len(self._extend)), self._extend)
-        return self._slots(rows, np.arange(len(rows)) + (self._cached - self._first_token)[rows])
 
     def _shared_parts(self, shared: Iterable[SharedPrefix]) -> Iterator[PrefixPart]:
         for rows, num_pages in shared:

@@ -1,18 +1,18 @@
 """Attention in plain PyTorch, on any device: the path for CPUs, and the reference for every other backend.
 
 Shape letters: T tokens in the batch, B requests of a part, Hkv KV heads, G query heads that share one (a group),
-D head dim, Q queries, N keys, R page-table rows, P pages a row.
+D head dim, Q queries, N keys, P pages a row.
 """
 
 from __future__ import annotations
 
 import torch
 
-from minisgl.attention.base import BaseAttnBackend
+from minisgl.attention.base import AttnConfig, BaseAttnBackend
 from minisgl.attention.index import Index, IntArray, put, take
 from minisgl.attention.parts import DecodePart, ExtendPart, PagedPart, PrefixPart, TorchAttnMetadata
 from minisgl.attention.plan import AttnShape, BatchPlanner
-from minisgl.core import Batch, KVPool
+from minisgl.core import Batch, Staging
 from minisgl.kernel import decode_attention, has_cpp
 from minisgl.kernel.torch_ops import attention, merge_states
 from minisgl.utils.math import div_ceil
@@ -24,33 +24,24 @@ State = tuple[torch.Tensor, torch.Tensor]
 class TorchAttnBackend(BaseAttnBackend):
     """Plans in NumPy once a batch, then takes a handful of calls a layer, whatever the batch is made of.
 
-    kv_pool: its layers have any dtype that q, k and v have too. page_table: [R, P] int32 page numbers on the pool's
-    device, owned by the engine, which updates it in place before `plan`.
+    The layers of the pool have any dtype that q, k and v have too.
     Keeps two buffers for gathered keys and values, as large as any batch so far needed: fresh memory of that size
     costs more in page faults than the copy itself.
     """
 
-    def __init__(
-        self,
-        kv_pool: KVPool,
-        page_table: torch.Tensor,
-        page_size: int,
-        num_qo_heads: int,
-        num_kv_heads: int,
-        head_dim: int,
-    ) -> None:
-        """Raises ValueError if num_kv_heads does not divide num_qo_heads."""
-        if num_qo_heads % num_kv_heads != 0:
-            raise ValueError(f"num_kv_heads={num_kv_heads} does not divide num_qo_heads={num_qo_heads}")
-        sample = kv_pool.k_cache(0)
-        self._kv_pool = kv_pool
-        self._page_table = page_table
+    def __init__(self, config: AttnConfig) -> None:
+        sample = config.kv_pool.k_cache(0)
+        self._kv_pool = config.kv_pool
+        self._host_table = config.host_table
         self._shape = AttnShape(
-            page_size, num_qo_heads, num_kv_heads, head_dim, sample.dtype, page_table.device, paged=has_cpp(sample)
+            *(config.page_size, config.num_qo_heads, config.num_kv_heads, config.head_dim),
+            *(sample.dtype, sample.device),
+            paged=has_cpp(sample),
         )
         self._scratch = self._new_scratch(0)
 
-    def plan(self, batch: Batch) -> TorchAttnMetadata:
+    def plan(self, batch: Batch, staging: Staging, padded: int | None = None) -> TorchAttnMetadata:
+        assert padded is None, "these forward passes cannot be captured"
         meta = BatchPlanner(batch.reqs, self._table_of(batch), self._shape).plan()
         if meta.num_gathered > len(self._scratch[0]):
             self._scratch = self._new_scratch(meta.num_gathered)
@@ -60,7 +51,6 @@ class TorchAttnBackend(BaseAttnBackend):
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: TorchAttnMetadata
     ) -> torch.Tensor:
         """See the base class. Parts are joined in float32; each part's own result has q's dtype."""
-        self._kv_pool.store_kv(k, v, meta.out_loc, layer_id)
         if meta.only_paged is not None:
             return self._attend_paged(q, layer_id, meta.only_paged)
         return self._attend_parts(q, k, v, layer_id, meta)
@@ -91,9 +81,8 @@ class TorchAttnBackend(BaseAttnBackend):
 
     def _table_of(self, batch: Batch) -> IntArray:
         """[B, P] page-table rows of the batch on the host, as wide as its longest context."""
-        num_pages = div_ceil(max(req.device_len for req in batch.reqs), self._shape.page_size)
-        rows = [req.table_idx for req in batch.reqs]
-        return self._page_table[rows, :num_pages].cpu().numpy()
+        num_pages = div_ceil(int(batch.device_lens.max()), self._shape.page_size)
+        return self._host_table[batch.table_idxs, :num_pages]
 
     def _read(self, layer_id: int, slots: Index) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys and values [N, Hkv, D] in `slots`: views of the pool, or copies that live until the next call."""

@@ -7,10 +7,11 @@ from minisgl.core.batch import (
     Forward,
     ForwardInput,
     PageTableUpdate,
+    PrefixGroup,
     Req,
     TokenLogprobs,
 )
-from minisgl.core.context import Context, KVPool, get_global_ctx, reset_global_ctx, set_global_ctx
+from minisgl.core.context import Context, KVPool, Staging, get_global_ctx, reset_global_ctx, set_global_ctx
 from minisgl.core.errors import FieldError
 from minisgl.core.limits import ContextLengthError, Limits
 from minisgl.core.sampling_params import SamplingParams
@@ -27,8 +28,10 @@ __all__ = [
     "KVPool",
     "Limits",
     "PageTableUpdate",
+    "PrefixGroup",
     "Req",
     "SamplingParams",
+    "Staging",
     "TokenLogprobs",
     "get_global_ctx",
     "reset_global_ctx",

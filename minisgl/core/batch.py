@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Protocol
 
 import msgspec
@@ -88,15 +89,50 @@ class PageTableUpdate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class PrefixGroup:
+    """Rows of a batch whose tokens [begin, end) lie in the same pages, so that attention may read them once for all.
+
+    rows: at least two, ascending. begin, end: multiples of the page size, within what was computed before the batch.
+    """
+
+    rows: Int32Array
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Batch:
     """Everything that the engine needs for one forward pass; complete when it is made.
 
-    reqs: decodes first, then prefills. step: counts launched batches from 0.
+    reqs: decodes first, then prefills. step: counts launched batches from 0. groups: a forest; parents come before
+    children, and a child begins where its parent ends, with some of its rows.
+    cached_lens, device_lens, table_idxs, prev_rows: those of the reqs, each [B] int32.
     """
 
     reqs: tuple[Req, ...]
     page_table_update: PageTableUpdate
     step: int
+    groups: tuple[PrefixGroup, ...] = ()
+    cached_lens: Int32Array = field(init=False)
+    device_lens: Int32Array = field(init=False)
+    table_idxs: Int32Array = field(init=False)
+    prev_rows: Int32Array = field(init=False)
+
+    def __post_init__(self) -> None:
+        for name in ("cached_len", "device_len", "table_idx", "prev_row"):
+            values = list(map(attrgetter(name), self.reqs))
+            object.__setattr__(self, f"{name}s", np.array(values, np.int32))
+
+    @property
+    def extend_lens(self) -> Int32Array:
+        """[B]: tokens that this batch computes for each request."""
+        return self.device_lens - self.cached_lens
+
+    @property
+    def num_decodes(self) -> int:
+        """How many leading rows compute one token each."""
+        longer = np.flatnonzero(self.extend_lens > 1)
+        return int(longer[0]) if len(longer) else len(self.reqs)
 
     @property
     def is_prefill(self) -> bool:
@@ -106,7 +142,7 @@ class Batch:
     @property
     def num_tokens(self) -> int:
         """T, the tokens that the forward pass computes."""
-        return sum(req.extend_len for req in self.reqs)
+        return int(self.extend_lens.sum())
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ several engines live in one process.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import torch
 
 
@@ -29,13 +30,34 @@ class KVPool(Protocol):
         ...
 
 
+class Staging(Protocol):
+    """Host values on their way to the device, where all of one step arrive by one copy."""
+
+    def add(self, values: npt.NDArray[Any], capacity: int | None = None) -> torch.Tensor:
+        """Where `values` [N] will lie on the device once the step is sent: a tensor [capacity or N] of their dtype.
+
+        With a capacity, the address depends only on the capacities that were asked for before in this step, so that a
+        CUDA graph may keep it; what lies beyond N is garbage.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Context:
-    """page_size: slots a page. attn_backend, attn_metadata: set by the engine for each forward pass."""
+    """page_size: slots a page. The rest is set by the engine for each forward pass.
+
+    out_loc: [T] int32 slots where the new tokens' K and V go; -1: nowhere, for padding.
+    """
 
     page_size: int
+    kv_pool: Any = None
     attn_backend: Any = None
     attn_metadata: Any = None
+    out_loc: Any = None
+
+    def with_step(self, attn_metadata: Any, out_loc: torch.Tensor) -> Context:
+        """The same for one forward pass."""
+        return replace(self, attn_metadata=attn_metadata, out_loc=out_loc)
 
 
 _global_ctx: Context | None = None

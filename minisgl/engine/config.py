@@ -22,6 +22,11 @@ class EngineConfig:
     dtype: Any = option("auto", "of weights, activations and KV", choices=("auto", *COMPUTE_DTYPES))
     load_format: str = option("auto", "dummy makes random weights of the configured shape", choices=("auto", "dummy"))
     attention_backend: str = option("auto", "which attention implementation", choices=("auto", "torch"))
+    shared_prefix: str = option(
+        "auto",
+        "attention reads a prefix that several running requests share once, where that pays",
+        choices=("auto", "off"),
+    )
     page_size: int = option(1, "tokens a page of the KV pool holds; whole pages are cached", minimum=1)
     num_page_override: int | None = option(
         None, "pages in the KV pool (default: from the memory ratio)", flag="num-pages", minimum=1

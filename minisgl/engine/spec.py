@@ -26,11 +26,19 @@ class EngineSpec:
     num_pages: int | None
     memory_ratio: float
     max_running_req: int
+    max_extend_tokens: int
     max_seq_len: int
+    shared_prefix: bool
 
 
-def resolve(config: EngineConfig, model: ModelConfig, hardware: Hardware) -> EngineSpec:
-    """Turn every "auto" into a value for this model on this machine, and log what came out."""
+def resolve(
+    config: EngineConfig, model: ModelConfig, hardware: Hardware, max_extend_tokens: int | None = None
+) -> EngineSpec:
+    """Turn every "auto" into a value for this model on this machine, and log what came out.
+
+    max_extend_tokens: the most prompt tokens of a batch. None: as few as a CPU computes at full speed, for all who run
+    wait meanwhile; a GPU needs more to be busy.
+    """
     device = _resolve_device(config.device, hardware)
     spec = EngineSpec(
         device=device,
@@ -41,7 +49,9 @@ def resolve(config: EngineConfig, model: ModelConfig, hardware: Hardware) -> Eng
         num_pages=config.num_page_override,
         memory_ratio=config.memory_ratio or (0.9 if device.type == "cuda" else 0.5),
         max_running_req=config.max_running_req,
+        max_extend_tokens=max_extend_tokens or (512 if device.type == "cpu" else 2048),
         max_seq_len=_resolve_max_seq_len(config.max_seq_len_override, model.max_position_embeddings),
+        shared_prefix=config.shared_prefix == "auto",
     )
     logger.info("resolved: %s", spec)
     return spec

@@ -34,7 +34,17 @@ rms_norm = _fastest(torch_ops.rms_norm)
 add_rms_norm = _fastest(torch_ops.add_rms_norm)
 silu_and_mul = _fastest(torch_ops.silu_and_mul)
 apply_rotary = _fastest(torch_ops.apply_rotary)
+rotate_and_store = _fastest(torch_ops.rotate_and_store)
 store_cache = _fastest(torch_ops.store_cache)
 decode_attention = _fastest(torch_ops.decode_attention)
 
-__all__ = ["add_rms_norm", "apply_rotary", "decode_attention", "has_cpp", "rms_norm", "silu_and_mul", "store_cache"]
+__all__ = [
+    "add_rms_norm",
+    "apply_rotary",
+    "decode_attention",
+    "has_cpp",
+    "rms_norm",
+    "rotate_and_store",
+    "silu_and_mul",
+    "store_cache",
+]

@@ -148,12 +148,33 @@ def store_cache(
     assert v.dtype == k.dtype, (k.dtype, v.dtype)
     for pool in (k_cache, v_cache):
         assert _is_dense(pool, (len(k_cache), heads, dim), k.dtype), (k.shape, k.dtype, pool.shape, pool.dtype)
-    indices = indices.long().contiguous()
+    indices = indices.int().contiguous()
     assert indices.shape == (tokens,), (indices.shape, k.shape)
     functions()["store_cache", k.dtype](
         *(k_cache.data_ptr(), v_cache.data_ptr(), indices.data_ptr(), tokens, heads * dim),
         *(k.data_ptr(), v.data_ptr(), k.stride(0), v.stride(0), torch.get_num_threads()),
     )
+
+
+def rotate_and_store(
+    qkv: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    num_qo_heads: int,
+    num_kv_heads: int,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    out_loc: torch.Tensor,
+    q_weight: torch.Tensor | None = None,
+    k_weight: torch.Tensor | None = None,
+    eps: float = 0.0,
+) -> None:
+    q, k, v = qkv.split_with_sizes([num_qo_heads, num_kv_heads, num_kv_heads], dim=1)
+    if q_weight is not None and k_weight is not None:
+        q.copy_(rms_norm(q, q_weight, eps))
+        k.copy_(rms_norm(k, k_weight, eps))
+    apply_rotary(qkv, cos, sin, num_qo_heads + num_kv_heads)
+    store_cache(k_cache, v_cache, out_loc, k, v)
 
 
 def decode_attention(

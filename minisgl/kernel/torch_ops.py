@@ -56,6 +56,32 @@ def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, num_head
     heads.mul_(cos).addcmul_(swapped, sin)
 
 
+def rotate_and_store(
+    qkv: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    num_qo_heads: int,
+    num_kv_heads: int,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    out_loc: torch.Tensor,
+    q_weight: torch.Tensor | None = None,
+    k_weight: torch.Tensor | None = None,
+    eps: float = 0.0,
+) -> None:
+    """Make a projection's q and k ready for attention, in place, and store k and v.
+
+    qkv [T, Hq + 2 Hkv, D]: every head of q and k is normalised first, if there are weights [D] for that, then turns as
+    by `apply_rotary`; k and v go to slots out_loc [T] int32 as by `store_cache`.
+    """
+    q, k, v = qkv.split_with_sizes([num_qo_heads, num_kv_heads, num_kv_heads], dim=1)
+    if q_weight is not None and k_weight is not None:
+        q.copy_(rms_norm(q, q_weight, eps))
+        k.copy_(rms_norm(k, k_weight, eps))
+    apply_rotary(qkv, cos, sin, num_qo_heads + num_kv_heads)
+    store_cache(k_cache, v_cache, out_loc, k, v)
+
+
 def grouped_linear(x: torch.Tensor, weight: GroupedTensor, bias: torch.Tensor | None) -> torch.Tensor:
     """x [T, K] times the transpose of weight [N, K], rounded to x's dtype first, plus bias [N]: [T, N]."""
     return F.linear(x, weight.dequantize().to(x.dtype), bias)
@@ -64,9 +90,10 @@ def grouped_linear(x: torch.Tensor, weight: GroupedTensor, bias: torch.Tensor | 
 def store_cache(
     k_cache: torch.Tensor, v_cache: torch.Tensor, indices: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 ) -> None:
-    """Write k, v [T, H, D] to slots `indices` [T] of k_cache, v_cache [slots, H, D], in place."""
-    k_cache.index_copy_(0, indices.long(), k)
-    v_cache.index_copy_(0, indices.long(), v)
+    """Write k, v [T, H, D] to slots `indices` [T] of k_cache, v_cache [slots, H, D], in place; -1: nowhere."""
+    stored = indices >= 0
+    k_cache.index_copy_(0, indices[stored].long(), k[stored])
+    v_cache.index_copy_(0, indices[stored].long(), v[stored])
 
 
 def decode_attention(

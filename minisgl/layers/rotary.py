@@ -10,19 +10,14 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from minisgl.kernel import apply_rotary
 from minisgl.layers.base import Placement
 
 
 class Rotation(NamedTuple):
-    """cos, sin: [T, 1, D] in the model's dtype; the first half of sin is negated, as `apply_rotary` wants it."""
+    """cos, sin: [T, 1, D] in the model's dtype; the first half of sin is negated, as `rotate_and_store` wants it."""
 
     cos: torch.Tensor
     sin: torch.Tensor
-
-    def turn(self, x: torch.Tensor, num_heads: int) -> None:
-        """Turn the first num_heads heads of x [T, heads, D] by their token's rotation, in place."""
-        apply_rotary(x, self.cos, self.sin, num_heads)
 
 
 class RotaryEmbedding(nn.Module):

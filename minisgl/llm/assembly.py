@@ -9,7 +9,7 @@ from pathlib import Path
 from minisgl.core import Limits
 from minisgl.engine.engine import Engine
 from minisgl.engine.spec import resolve
-from minisgl.llm.config import LLMConfig, resolve_max_extend_tokens, resolve_overlap
+from minisgl.llm.config import LLMConfig, resolve_overlap
 from minisgl.models.checkpoint import open_checkpoint
 from minisgl.models.config import ModelConfig
 from minisgl.scheduler.cache_manager import CacheManager
@@ -39,7 +39,7 @@ def assemble(config: LLMConfig, path: Path, progress: Callable[[str], None] = la
     progress("config and tokenizer")
     checkpoint = open_checkpoint(path, need_weights=config.engine.load_format != "dummy")
     model_config = ModelConfig.from_hf(checkpoint.hf_config())
-    spec = resolve(config.engine, model_config, find_hardware())
+    spec = resolve(config.engine, model_config, find_hardware(), config.scheduler.max_extend_tokens)
     tokenizer = load_tokenizer(path)
     progress("weights and KV pool")
     engine = Engine(spec, model_config, checkpoint)
@@ -54,12 +54,11 @@ def assemble(config: LLMConfig, path: Path, progress: Callable[[str], None] = la
         config.scheduler.eviction,
     )
     overlap = resolve_overlap(config.scheduler, spec.device.type)
-    max_extend_tokens = resolve_max_extend_tokens(config.scheduler, spec.device.type)
     end_token_ids = checkpoint.end_token_ids()
     scheduler = Scheduler(
         manager,
         limits,
-        max_extend_tokens,
+        spec.max_extend_tokens,
         end_token_ids,
         alternates=not overlap,
         reserve=config.scheduler.reserve,
@@ -67,4 +66,4 @@ def assemble(config: LLMConfig, path: Path, progress: Callable[[str], None] = la
         max_overtakes=config.scheduler.max_overtakes,
         lookahead=config.scheduler.lookahead,
     )
-    return Parts(engine, tokenizer, scheduler, limits, end_token_ids, overlap, max_extend_tokens)
+    return Parts(engine, tokenizer, scheduler, limits, end_token_ids, overlap, spec.max_extend_tokens)

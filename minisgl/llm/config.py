@@ -32,11 +32,6 @@ class LLMConfig:
         return asdict(self.engine) | asdict(self.scheduler)
 
 
-def resolve_max_extend_tokens(config: SchedulerConfig, device_type: str) -> int:
-    """None: as few as a CPU computes at full speed, for all who run wait meanwhile; a GPU needs more to be busy."""
-    return config.max_extend_tokens or (512 if device_type == "cpu" else 2048)
-
-
 def resolve_overlap(config: SchedulerConfig, device_type: str) -> bool:
     """auto: on where a device works while the host plans; MINISGL_DISABLE_OVERLAP_SCHEDULING turns it off anywhere."""
     if ENV.DISABLE_OVERLAP_SCHEDULING.value:

@@ -34,23 +34,17 @@ class Qwen3Attention(nn.Module):
         super().__init__()
         hidden, head_dim, bias = config.hidden_size, config.head_dim, config.attention_bias
         q_size, kv_size = config.num_qo_heads * head_dim, config.num_kv_heads * head_dim
-        self.head_dim = head_dim
-        self.num_qo_heads = place.tp.shard("num_qo_heads", config.num_qo_heads)
-        self.num_kv_heads = place.tp.shard("num_kv_heads", config.num_kv_heads)
+        num_qo_heads = place.tp.shard("num_qo_heads", config.num_qo_heads)
+        num_kv_heads = place.tp.shard("num_kv_heads", config.num_kv_heads)
         parts = {"q_proj": q_size, "k_proj": kv_size, "v_proj": kv_size}
         self.qkv_proj = ColumnParallelLinear(hidden, parts, bias, place)
         self.q_norm = RMSNorm(head_dim, config.rms_norm_eps, place)
         self.k_norm = RMSNorm(head_dim, config.rms_norm_eps, place)
-        self.attn = AttentionLayer(layer_id)
+        self.attn = AttentionLayer(layer_id, num_qo_heads, num_kv_heads, head_dim, self.q_norm, self.k_norm)
         self.o_proj = RowParallelLinear(q_size, hidden, bias, place)
 
     def forward(self, x: torch.Tensor, rotation: Rotation, ctx: Context) -> torch.Tensor:
-        qkv = self.qkv_proj.forward(x).view(x.shape[0], -1, self.head_dim)
-        q, k, v = qkv.split_with_sizes([self.num_qo_heads, self.num_kv_heads, self.num_kv_heads], dim=1)
-        q, k = self.q_norm.forward(q), self.k_norm.forward(k)
-        rotation.turn(q, self.num_qo_heads)
-        rotation.turn(k, self.num_kv_heads)
-        return self.o_proj.forward(self.attn.forward(q, k, v, ctx))
+        return self.o_proj.forward(self.attn.forward(self.qkv_proj.forward(x), rotation, ctx))
 
 
 class Qwen3MLP(nn.Module):

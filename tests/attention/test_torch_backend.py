@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,7 +12,7 @@ from support.attention import AttentionCase, Row, Shape, assert_close
 
 from minisgl.attention import create_attention_backend, plan, torch_backend
 from minisgl.attention.shared_prefix import GroupCost
-from minisgl.kvcache.pool import MHAKVCache
+from minisgl.engine.staging import HostStaging
 
 BATCHES = {
     "one token in all": [Row(0, 1)],
@@ -102,7 +103,7 @@ def test_every_kind_of_batch_is_as_by_the_book_without_cpp(name: str, dtype: tor
 def test_long_rows_of_wide_heads_are_read_in_place():
     shape = Shape(page_size=16, num_kv_heads=8, group=1, head_dim=128)
     case = AttentionCase([Row(150, 1), Row(20, 1), Row(200, 1), Row(30, 1)], shape)
-    meta = case.backend().plan(case.batch())
+    meta = case.backend().plan(case.batch(), HostStaging())
     assert sum(isinstance(part.slots, slice) for part in meta.decodes) == 2
     assert_close(case.run(), case.expected(), torch.float32)
 
@@ -110,7 +111,7 @@ def test_long_rows_of_wide_heads_are_read_in_place():
 @pytest.mark.usefixtures("without_cpp")
 def test_a_single_stream_in_order_copies_nothing():
     case = AttentionCase([Row(70, 1)], Shape())
-    meta = case.backend().plan(case.batch())
+    meta = case.backend().plan(case.batch(), HostStaging())
     assert meta.num_gathered == 0
     assert meta.decodes[0].mask is None
 
@@ -119,7 +120,7 @@ def test_a_single_stream_in_order_copies_nothing():
 def test_a_shared_prefix_is_read_once():
     rows = [Row(260, 1, shared=256)] * 8
     case = AttentionCase(rows, Shape())
-    meta = case.backend().plan(case.batch())
+    meta = case.backend().plan(case.batch(), HostStaging())
     assert [part.slots for part in meta.prefixes] == [slice(4, 260)]
     own = meta.decodes if meta.paged is None else [meta.paged]
     assert sum(len(part.slots) for part in own) == 8 * 5
@@ -148,19 +149,24 @@ def test_results_do_not_depend_on_batch_mates():
 def _alone(case: AttentionCase, uid: int, tokens: slice) -> torch.Tensor:
     backend, batch = case.backend(), case.batch()
     alone = type(batch)(reqs=(batch.reqs[uid],), page_table_update=batch.page_table_update, step=0)
-    return backend.forward(case.q[tokens], case.k[tokens], case.v[tokens], 0, backend.plan(alone))
+    meta = backend.plan(alone, HostStaging())
+    case.store_new(layer_id=0)
+    return backend.forward(case.q[tokens], case.k[tokens], case.v[tokens], 0, meta)
 
 
 def test_the_page_table_is_read_anew_by_every_plan():
     case = AttentionCase([Row(6, 1)], Shape())
-    table = torch.from_numpy(case.table)
-    shape = case.shape
-    backend = create_attention_backend(
-        "torch", case.pool, table, shape.page_size, shape.num_qo_heads, shape.num_kv_heads, shape.head_dim
-    )
-    before = backend.plan(case.batch()).out_loc.item()
-    table[0, 1] += 1
-    assert backend.plan(case.batch()).out_loc.item() == before + shape.page_size
+    backend = case.backend()
+    before = last_slot(backend, case)
+    case.table[0, 1] += 1
+    assert last_slot(backend, case) == before + case.shape.page_size
+
+
+def last_slot(backend, case: AttentionCase) -> int:
+    """Where the only row's last token is read from."""
+    meta = backend.plan(case.batch(), HostStaging())
+    (part,) = meta.decodes if meta.paged is None else [meta.paged]
+    return part.slots.stop - 1 if isinstance(part.slots, slice) else int(part.slots[-1])
 
 
 @st.composite
@@ -183,16 +189,14 @@ def test_random_batches_are_as_by_the_book(case: AttentionCase):
 
 
 def test_heads_that_do_not_divide_are_a_value_error():
-    pool = MHAKVCache(2, 1, 8, 4, 1, torch.float32, torch.device("cpu"))
-    table = torch.zeros(1, 4, dtype=torch.int32)
+    config = AttentionCase([Row(6, 1)], Shape()).config()
     with pytest.raises(ValueError, match="num_kv_heads=2 does not divide num_qo_heads=3"):
-        create_attention_backend("torch", pool, table, 1, 3, 2, 8)
+        replace(config, num_qo_heads=3)
 
 
 def test_an_unknown_backend_is_a_value_error_that_lists_the_known_ones():
-    pool = MHAKVCache(2, 1, 8, 4, 1, torch.float32, torch.device("cpu"))
     with pytest.raises(ValueError, match=r"'tape'.*torch"):
-        create_attention_backend("tape", pool, torch.from_numpy(np.zeros((1, 4), np.int32)), 1, 2, 2, 8)
+        create_attention_backend("tape", AttentionCase([Row(6, 1)], Shape()).config())
 
 
 @pytest.mark.gpu

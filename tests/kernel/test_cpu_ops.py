@@ -107,6 +107,13 @@ def test_store_cache_writes_the_named_slots_only(index_dtype: torch.dtype, dtype
     assert caches.isnan().sum() == 2 * 20 * 2 * 24
 
 
+def test_store_cache_stores_nothing_where_the_slot_is_less_than_0():
+    caches, kv = torch.zeros(2, 20, 2, 24), random(3, 2, 24, dtype=torch.float32)
+    cpu_ops.store_cache(*caches, torch.tensor([7, -1, 2], dtype=torch.int32), kv, kv)
+    assert torch.equal(caches[0, [7, 2]], kv[[0, 2]])
+    assert caches.any(dim=-1).any(dim=-1).sum() == 4
+
+
 def test_store_cache_takes_every_fourth_of_a_list_of_slots():
     caches, kv = torch.zeros(2, 20, 2, 24), random(5, 2, 24, dtype=torch.float32)
     slots = torch.arange(20)[::4]

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import huggingface_hub
 import pytest
 import torch
+from support.dense_attention import read_json
 
 from minisgl import LLM, SamplingParams
-from minisgl.llm.config import resolve_max_extend_tokens
-from minisgl.scheduler.config import SchedulerConfig
+from minisgl.engine.config import EngineConfig
+from minisgl.engine.spec import resolve
+from minisgl.models import ModelConfig
+from minisgl.utils.hardware import Gpu, find_hardware
 
 
 def test_spec_says_what_auto_became(llm: LLM):
@@ -22,9 +26,13 @@ def test_spec_says_what_auto_became(llm: LLM):
     [(None, "cpu", 512), (None, "cuda", 2048), (2048, "cpu", 2048), (7, "cuda", 7)],
 )
 def test_a_cpu_computes_fewer_prompt_tokens_in_one_batch_unless_told(
-    given: int | None, device_type: str, resolved: int
+    monkeypatch: pytest.MonkeyPatch, given: int | None, device_type: str, resolved: int
 ) -> None:
-    assert resolve_max_extend_tokens(SchedulerConfig(max_extend_tokens=given), device_type) == resolved
+    hardware = replace(find_hardware(), gpus=(Gpu("a GPU", 1 << 30, (9, 0)),) if device_type == "cuda" else ())
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    model = ModelConfig.from_hf(read_json("llama_biases", "config.json"))
+    spec = resolve(EngineConfig(device=device_type), model, hardware, given)
+    assert spec.max_extend_tokens == resolved
 
 
 def test_random_weights_of_a_hub_id_need_no_weights_from_the_hub(tiny: Path, monkeypatch: pytest.MonkeyPatch):

@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
+from support.dense_attention import all_logits
 from support.gguf_variants import LOGITS, reference_variant
 
-from minisgl.core import Context
 from minisgl.models import ModelConfig, load_model, open_checkpoint
 
 CPU = torch.device("cpu")
 
 
-class OneSequence:
-    """Attention over one whole sequence, without a KV pool."""
-
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: Any) -> torch.Tensor:
-        q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return out[0].transpose(0, 1).flatten(1)
-
-
-@torch.inference_mode()
 def logits_of(path: Path, ids: list[int]) -> torch.Tensor:
     checkpoint = open_checkpoint(path)
     model = load_model(checkpoint, ModelConfig.from_hf(checkpoint.hf_config()), torch.float32, CPU)
-    context = Context(page_size=1, attn_backend=OneSequence())
-    return model.compute_logits(model(torch.tensor(ids), torch.arange(len(ids)), context))
+    return all_logits(model, ids)
 
 
 @pytest.mark.parametrize("variant", LOGITS["models"])

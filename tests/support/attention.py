@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from minisgl.attention import create_attention_backend
+from minisgl.attention import AttnConfig, create_attention_backend
 from minisgl.core import Batch, PageTableUpdate, Req, SamplingParams
+from minisgl.engine.staging import HostStaging
 from minisgl.kvcache.pool import MHAKVCache
 
 NUM_LAYERS = 2
@@ -74,17 +75,34 @@ class AttentionCase:
         reqs = tuple(self._req(uid, row) for uid, row in enumerate(self.rows))
         return Batch(reqs=reqs, page_table_update=PageTableUpdate(none, none, none), step=0)
 
-    def backend(self):
+    def config(self) -> AttnConfig:
         shape = self.shape
-        table = torch.from_numpy(self.table).to(shape.device)
-        return create_attention_backend(
-            "torch", self.pool, table, shape.page_size, shape.num_qo_heads, shape.num_kv_heads, shape.head_dim
+        return AttnConfig(
+            kv_pool=self.pool,
+            page_table=torch.from_numpy(self.table).to(shape.device),
+            host_table=self.table,
+            page_size=shape.page_size,
+            num_qo_heads=shape.num_qo_heads,
+            num_kv_heads=shape.num_kv_heads,
+            head_dim=shape.head_dim,
+            max_running_req=len(self.rows),
+            max_extend_tokens=self.num_tokens,
         )
+
+    def backend(self):
+        return create_attention_backend("torch", self.config())
 
     def run(self, layer_id: int = 0) -> torch.Tensor:
         """[T, Hq * D] from the backend."""
         backend = self.backend()
-        return backend.forward(self.q, self.k, self.v, layer_id, backend.plan(self.batch()))
+        meta = backend.plan(self.batch(), HostStaging())
+        self.store_new(layer_id)
+        return backend.forward(self.q, self.k, self.v, layer_id, meta)
+
+    def store_new(self, layer_id: int) -> None:
+        """K and V of the new tokens go into the pool."""
+        slots = [self.slots(uid, row.cached, row.cached + row.extend) for uid, row in enumerate(self.rows)]
+        self.pool.store_kv(self.k, self.v, torch.cat(slots).int(), layer_id)
 
     def expected(self) -> torch.Tensor:
         """[T, Hq * D] float64 by the book."""
@@ -127,7 +145,7 @@ class AttentionCase:
             self.pool.v_cache(layer_id).fill_(float("nan"))
             for uid, row in enumerate(self.rows):
                 slots = self.slots(uid, 0, row.cached)
-                self.pool.store_kv(self._kv[0][slots], self._kv[1][slots], slots, layer_id)
+                self.pool.store_kv(self._kv[0][slots], self._kv[1][slots], slots.int(), layer_id)
 
     def _req(self, uid: int, row: Row) -> Req:
         length = row.cached + row.extend

@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 
 from minisgl.attention.base import BaseAttnBackend
-from minisgl.core import Batch, Context
+from minisgl.core import Batch, Context, Staging
 from minisgl.distributed import SINGLE, TPInfo
+from minisgl.kvcache.pool import MHAKVCache
 from minisgl.models import BaseCausalLM, ModelConfig, create_model
 
 TINY = Path(__file__).parents[1] / "data" / "tiny"
@@ -23,13 +24,22 @@ CPU = torch.device("cpu")
 class DenseAttention(BaseAttnBackend):
     """The batch is one whole sequence; every position sees itself and those before it."""
 
-    def plan(self, batch: Batch) -> None:
+    def plan(self, batch: Batch, staging: Staging, padded: int | None = None) -> None:
         raise AssertionError("dense attention needs no plan")
 
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: Any) -> torch.Tensor:
         q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
         return out[0].transpose(0, 1).flatten(1)
+
+
+def one_sequence(model: BaseCausalLM, length: int) -> Context:
+    """To run one whole sequence by itself, with a pool of its own."""
+    config, place = model.config, model.place
+    num_kv_heads = place.tp.shard("num_kv_heads", config.num_kv_heads)
+    pool = MHAKVCache(num_kv_heads, config.num_layers, config.head_dim, length, 1, place.dtype, place.device)
+    slots = torch.arange(length, dtype=torch.int32, device=place.device)
+    return Context(page_size=1, kv_pool=pool, attn_backend=DenseAttention(), out_loc=slots)
 
 
 def read_json(folder: str, name: str) -> Any:
@@ -58,8 +68,8 @@ def make_model(
 @torch.inference_mode()
 def all_logits(model: BaseCausalLM, ids: list[int]) -> torch.Tensor:
     """Logits at every position of one sequence, [len(ids), V]."""
-    ctx = Context(page_size=1, attn_backend=DenseAttention())
     positions = torch.arange(len(ids), dtype=torch.int32)
+    ctx = one_sequence(model, len(ids))
     return model.compute_logits(model(torch.tensor(ids, dtype=torch.int32), positions, ctx))
 
 

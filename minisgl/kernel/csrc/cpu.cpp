@@ -33,7 +33,7 @@ int has_memory(Body body) {
                                const T* sin, int threads) {                                                            \
         apply_rotary(x, tokens, heads, dim, token_stride, cos, sin, threads);                                          \
     }                                                                                                                  \
-    void store_cache_##SUFFIX(T* k_cache, T* v_cache, const int64_t* slots, int64_t tokens, int64_t n, const T* k,     \
+    void store_cache_##SUFFIX(T* k_cache, T* v_cache, const int32_t* slots, int64_t tokens, int64_t n, const T* k,     \
                               const T* v, int64_t k_stride, int64_t v_stride, int threads) {                           \
         store_cache(k_cache, v_cache, slots, tokens, n, k, v, k_stride, v_stride, threads);                            \
     }                                                                                                                  \

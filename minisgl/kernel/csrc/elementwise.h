@@ -71,11 +71,12 @@ void apply_rotary(T* x, int64_t tokens, int64_t heads, int64_t dim, int64_t toke
     });
 }
 
-// k, v [T, N], rows with strides -> rows slots [T] of the caches [slots, N], which are dense.
+// k, v [T, N], rows with strides -> rows slots [T] of the caches [slots, N], which are dense; -1: nowhere.
 template <class T>
-void store_cache(T* k_cache, T* v_cache, const int64_t* slots, int64_t tokens, int64_t n, const T* k, const T* v,
+void store_cache(T* k_cache, T* v_cache, const int32_t* slots, int64_t tokens, int64_t n, const T* k, const T* v,
                  int64_t k_stride, int64_t v_stride, int threads) {
     parallel_for(tokens, tokens * n * 2, threads, [=](int64_t t) {
+        if (slots[t] < 0) return;
         std::memcpy(k_cache + slots[t] * n, k + t * k_stride, n * sizeof(T));
         std::memcpy(v_cache + slots[t] * n, v + t * v_stride, n * sizeof(T));
     });
