@@ -5,7 +5,7 @@ Shape letters: T tokens in the batch, B its rows, P pages a row.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,8 +14,8 @@ import torch
 from minisgl.attention.buckets import length_buckets
 from minisgl.attention.index import Index, IntArray, index_len, make_index
 from minisgl.attention.parts import DecodePart, ExtendPart, PagedPart, PrefixPart, TorchAttnMetadata
-from minisgl.attention.shared_prefix import PAGED, SharedPrefix, find_shared_prefixes
-from minisgl.core import Req
+from minisgl.attention.shared_prefix import GATHERED, PAGED, SharedRange, choose_shared
+from minisgl.core import Batch
 
 # A bucket's gathered keys: larger ones fall out of the cache before they are used, smaller ones are more calls.
 MAX_BUCKET_BYTES = 6 << 20
@@ -45,22 +45,20 @@ class AttnShape:
 
 
 class BatchPlanner:
-    """Plans one batch. table [B, P]: the page-table rows of `reqs`."""
+    """Plans one batch. table [B, P]: its rows of the page table. shared_prefix: whether ranges are read once."""
 
-    def __init__(self, reqs: Sequence[Req], table: IntArray, shape: AttnShape) -> None:
+    def __init__(self, batch: Batch, table: IntArray, shape: AttnShape, shared_prefix: bool) -> None:
+        self._groups = batch.groups if shared_prefix else ()
         self._table = table
         self._shape = shape
         self._page_size = shape.page_size
         self._device = shape.device
-        self._cached = np.array([req.cached_len for req in reqs])
-        self._extend = np.array([req.extend_len for req in reqs])
+        self._cached = batch.cached_lens.astype(np.int64)
+        self._extend = batch.extend_lens.astype(np.int64)
         self._first_token = np.cumsum(self._extend) - self._extend
 
     def plan(self) -> TorchAttnMetadata:
-        shared = self._shared_prefixes()
-        start = np.zeros_like(self._cached)
-        for rows, num_pages in shared:
-            start[rows] = num_pages * self._page_size
+        shared, start = self._shared_ranges()
         prefixes = (*self._shared_parts(shared), *self._private_parts(start))
         decodes = () if self._shape.paged else tuple(self._decode_parts(start))
         return TorchAttnMetadata(
@@ -71,14 +69,13 @@ class BatchPlanner:
             num_gathered=_most_gathered((*prefixes, *decodes)),
         )
 
-    def _shared_prefixes(self) -> list[SharedPrefix]:
-        """Paged decodes are grouped by themselves, for it takes more of them to make a group pay."""
-        num_pages, size = self._cached // self._page_size, self._page_size
-        if not self._shape.paged:
-            return find_shared_prefixes(self._table, num_pages, size)
-        is_decode = self._extend == 1
-        decodes = find_shared_prefixes(self._table, num_pages * is_decode, size, PAGED)
-        return decodes + find_shared_prefixes(self._table, num_pages * ~is_decode, size)
+    def _shared_ranges(self) -> tuple[list[SharedRange], IntArray]:
+        """What is read once for several rows, and [B] up to where that is. Paged decodes are grouped by themselves,
+        for it takes more of them to make a group pay."""
+        is_paged = (self._extend == 1) & self._shape.paged
+        paged, paged_begins = choose_shared(self._groups, is_paged, PAGED)
+        others, begins = choose_shared(self._groups, ~is_paged, GATHERED)
+        return paged + others, np.where(is_paged, paged_begins, begins)
 
     def _slots(self, rows: IntArray | int, positions: IntArray) -> IntArray:
         """The slots of `positions` of `rows`, which broadcast against each other."""
@@ -93,9 +90,9 @@ class BatchPlanner:
     def _index(self, numbers: IntArray) -> Index:
         return make_index(numbers, self._device)
 
-    def _shared_parts(self, shared: Iterable[SharedPrefix]) -> Iterator[PrefixPart]:
-        for rows, num_pages in shared:
-            slots = self._slots(int(rows[0]), np.arange(num_pages * self._page_size))
+    def _shared_parts(self, shared: Iterable[SharedRange]) -> Iterator[PrefixPart]:
+        for rows, begin, end in shared:
+            slots = self._slots(int(rows[0]), np.arange(begin, end))
             yield PrefixPart(self._index(self._tokens(rows)), self._index(slots))
 
     def _private_parts(self, start: IntArray) -> Iterator[PrefixPart]:

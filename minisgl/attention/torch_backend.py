@@ -33,6 +33,7 @@ class TorchAttnBackend(BaseAttnBackend):
         sample = config.kv_pool.k_cache(0)
         self._kv_pool = config.kv_pool
         self._host_table = config.host_table
+        self._shared_prefix = config.shared_prefix
         self._shape = AttnShape(
             *(config.page_size, config.num_qo_heads, config.num_kv_heads, config.head_dim),
             *(sample.dtype, sample.device),
@@ -42,7 +43,7 @@ class TorchAttnBackend(BaseAttnBackend):
 
     def plan(self, batch: Batch, staging: Staging, padded: int | None = None) -> TorchAttnMetadata:
         assert padded is None, "these forward passes cannot be captured"
-        meta = BatchPlanner(batch.reqs, self._table_of(batch), self._shape).plan()
+        meta = BatchPlanner(batch, self._table_of(batch), self._shape, self._shared_prefix).plan()
         if meta.num_gathered > len(self._scratch[0]):
             self._scratch = self._new_scratch(meta.num_gathered)
         return meta
