@@ -1,27 +1,21 @@
 """An engine in a process of its own: `python -m minisgl.llm.engine_process FOLDER`, which `RemoteEngine` starts.
 
-FOLDER is made by the parent when this process runs already, and holds the two sockets. It is removed here: when the
-parent is gone, else once both are connected, before torch is imported. Whichever of the two is killed leaves nothing
-behind. The first line of standard input is the configuration in JSON; the input then stays open
-for as long as the parent lives, and its end is the end of this process, whatever it is doing.
+How it hears its configuration and ends with its parent is said in `lifeline`. FOLDER is removed here, once both sockets
+are connected, before torch is imported.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import json
 import os
-import shutil
-import signal
 import sys
-import threading
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minisgl.llm.config import LLMConfig
+from minisgl.llm.lifeline import die_with_the_parent, hear, remove
 from minisgl.message import EngineFailed, EngineInfo, EngineReady, LoadProgress, RequestMsg
 from minisgl.message.sockets import NEWS, REQUESTS, SocketInbox, SocketOutbox, finish_sending
 from minisgl.message.wire import News, news_codec, request_codec
@@ -32,8 +26,6 @@ from minisgl.utils.model_store import resolve_model
 if TYPE_CHECKING:
     from minisgl.llm.assembly import Parts
 
-PARENT_DIED = 3  # exit code
-_PR_SET_PDEATHSIG = 1
 logger = get_logger("minisgl.llm.engine_process")  # run as a program, its __name__ is another
 
 
@@ -115,19 +107,14 @@ def info_of(parts: Parts, config: LLMConfig, path: Path) -> EngineInfo:
 
 def main() -> int:
     folder = Path(sys.argv[1])
-    _leave_signals_to_the_parent()
+    config = LLMConfig.from_kwargs(**hear(folder))
     install_handler()
-    first_line = sys.stdin.readline()
-    if not first_line.endswith("\n"):
-        _watch_parent(folder)  # it is gone already
-    threading.Thread(target=_watch_parent, args=(folder,), name="minisgl-lifeline", daemon=True).start()
-    config = LLMConfig.from_kwargs(**json.loads(first_line))
     inbox = SocketInbox(folder / REQUESTS, request_codec(), bind=False)
     outbox = SocketOutbox(folder / NEWS, news_codec(), bind=False)
     with contextlib.closing(inbox), contextlib.closing(outbox):
         outbox.wait_for_inbox()  # it connected after the other one
-        _remove(folder)  # connections need no names
-        _die_with_the_parent()
+        remove(folder)  # connections need no names
+        die_with_the_parent()
         code = EngineProcess(config, inbox, outbox).run()
     finish_sending()
     return code
@@ -138,29 +125,6 @@ def _version(package: str) -> str:
         return version(package)
     except PackageNotFoundError:  # run from a folder, not installed
         return "unknown"
-
-
-def _leave_signals_to_the_parent() -> None:
-    """Ctrl-C, and a supervisor that signals the whole group, reach the parent too: it ends what runs, then this."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-
-
-def _die_with_the_parent() -> None:
-    """On Linux the kernel sees to it, even if every thread here is stuck."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _watch_parent(folder: Path) -> None:
-    """Anywhere: nobody writes to the standard input any more, so its end means that the parent is gone."""
-    sys.stdin.read()
-    _remove(folder)
-    os._exit(PARENT_DIED)
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pytest
 
 from minisgl.llm import LLMConfig, engine_process
 from minisgl.llm.engine_process import EngineProcess
+from minisgl.llm.lifeline import PARENT_DIED
 from minisgl.message import EngineFailed
 
 
@@ -61,5 +62,5 @@ def test_a_parent_that_dies_before_it_said_everything_leaves_no_folder(heard: by
     folder.mkdir()
     command = [sys.executable, "-m", "minisgl.llm.engine_process", str(folder)]
     done = subprocess.run(command, input=heard, capture_output=True, timeout=60)
-    assert (done.returncode, done.stderr) == (engine_process.PARENT_DIED, b"")
+    assert (done.returncode, done.stderr) == (PARENT_DIED, b"")
     assert not folder.exists()
