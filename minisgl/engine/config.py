@@ -21,7 +21,11 @@ class EngineConfig:
     device: str = option("auto", "auto takes a GPU if there is one", choices=("auto", "cpu", "cuda"))
     dtype: Any = option("auto", "of weights, activations and KV", choices=("auto", *COMPUTE_DTYPES))
     load_format: str = option("auto", "dummy makes random weights of the configured shape", choices=("auto", "dummy"))
-    attention_backend: str = option("auto", "which attention implementation", choices=("auto", "torch"))
+    attention_backend: str = option(
+        "auto",
+        "which attention implementation: torch anywhere; triton and flashinfer (a package of its own) on GPUs",
+        choices=("auto", "torch", "triton", "flashinfer"),
+    )
     shared_prefix: str = option(
         "auto",
         "attention reads a prefix that several running requests share once, where that pays",
@@ -34,12 +38,16 @@ class EngineConfig:
     memory_ratio: float | None = option(
         None, "share of the memory free after loading that the KV pool may take (default: 0.5 on a CPU, 0.9 on a GPU)"
     )
-    max_running_req: int = option(64, "requests that run at the same time", flag="max-running", minimum=1)
+    max_running_req: int | None = option(
+        None, "requests that run at the same time (default: 256 on GPUs, 64 on CPUs)", flag="max-running", minimum=1
+    )
     max_seq_len_override: int | None = option(
         None, "context length in tokens (default: the model's)", flag="max-seq-len", minimum=1
     )
     cuda_graph_max_bs: int | None = option(
-        None, "largest decode batch captured as a CUDA graph; only 0 (none) is supported yet", minimum=0
+        None,
+        "largest decode batch captured as a CUDA graph; 0: none (default: all of --max-running, at most 256)",
+        minimum=0,
     )
     tensor_parallel_size: int = option(1, "GPUs that share the model; only 1 is supported yet", minimum=1)
 

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 import torch
 
 from minisgl.engine.config import EngineConfig
+from minisgl.kernel import triton
 from minisgl.models.config import DTYPES, ModelConfig
 from minisgl.utils.hardware import Hardware
 from minisgl.utils.logging import get_logger
 
 logger = get_logger(__name__)
+GPU_BACKENDS = ("triton", "flashinfer")  # whose forward passes of decodes a CUDA graph can capture
+MAX_GRAPH_SIZE = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +32,7 @@ class EngineSpec:
     max_extend_tokens: int
     max_seq_len: int
     shared_prefix: bool
+    cuda_graph_max_bs: int
 
 
 def resolve(
@@ -40,18 +44,22 @@ def resolve(
     wait meanwhile; a GPU needs more to be busy.
     """
     device = _resolve_device(config.device, hardware)
+    on_gpu = device.type == "cuda"
+    backend = _resolve_backend(config.attention_backend, on_gpu)
+    max_running_req = config.max_running_req or (256 if on_gpu else 64)
     spec = EngineSpec(
         device=device,
         dtype=_resolve_dtype(config.dtype, model.dtype, device, hardware),
         load_format=config.load_format,
-        attention_backend="torch" if config.attention_backend == "auto" else config.attention_backend,
+        attention_backend=backend,
         page_size=config.page_size,
         num_pages=config.num_page_override,
-        memory_ratio=config.memory_ratio or (0.9 if device.type == "cuda" else 0.5),
-        max_running_req=config.max_running_req,
-        max_extend_tokens=max_extend_tokens or (512 if device.type == "cpu" else 2048),
+        memory_ratio=config.memory_ratio or (0.9 if on_gpu else 0.5),
+        max_running_req=max_running_req,
+        max_extend_tokens=max_extend_tokens or (2048 if on_gpu else 512),
         max_seq_len=_resolve_max_seq_len(config.max_seq_len_override, model.max_position_embeddings),
         shared_prefix=config.shared_prefix == "auto",
+        cuda_graph_max_bs=_resolve_graphs(config.cuda_graph_max_bs, backend, max_running_req),
     )
     logger.info("resolved: %s", spec)
     return spec
@@ -61,6 +69,26 @@ def _resolve_device(name: str, hardware: Hardware) -> torch.device:
     if name == "cuda" and not hardware.gpus:
         raise ValueError("device='cuda', but torch finds no CUDA device; use device='cpu' or a CUDA build of torch")
     return torch.device("cuda", torch.cuda.current_device()) if name != "cpu" and hardware.gpus else torch.device("cpu")
+
+
+def _resolve_backend(name: str, on_gpu: bool) -> str:
+    """auto: our own kernels where Triton is, which comes with torch's builds for CUDA."""
+    if name == "auto":
+        return "triton" if on_gpu and triton.in_use() else "torch"
+    if name in GPU_BACKENDS and not on_gpu:
+        raise ValueError(f"attention_backend={name!r} runs on GPUs only; on a CPU it is 'torch'")
+    if name == "triton" and not triton.in_use():
+        raise ValueError("attention_backend='triton' needs the package triton, and MINISGL_KERNELS other than torch")
+    return name
+
+
+def _resolve_graphs(wanted: int | None, backend: str, max_running_req: int) -> int:
+    """The largest batch that is captured; 0: none, as for a backend whose forward passes cannot be."""
+    if backend not in GPU_BACKENDS:
+        if wanted:
+            raise ValueError(f"cuda_graph_max_bs={wanted} needs a GPU and attention_backend {' or '.join(GPU_BACKENDS)}")
+        return 0
+    return min(max_running_req, MAX_GRAPH_SIZE if wanted is None else wanted)
 
 
 def _resolve_dtype(name: str, checkpoint: torch.dtype | None, device: torch.device, hardware: Hardware) -> torch.dtype:

@@ -13,13 +13,20 @@ RETRY_AFTER_S = 1
 class Gate:
     """Counts sequences (a prompt's n choices are n). Belongs to the event loop's thread.
 
-    num_open: let in and not out again. is_draining: nobody is let in any more.
+    max_running: how many the engine runs at once, as far as is known. num_open: let in and not out again.
+    is_draining: nobody is let in any more.
     """
 
     def __init__(self, max_running: int, max_queued: int) -> None:
-        self.capacity = max_running + max_queued
+        self.max_running = max_running
         self.num_open = 0
         self.is_draining = False
+        self._max_queued = max_queued
+
+    @property
+    def capacity(self) -> int:
+        """The most that are inside at once."""
+        return self.max_running + self._max_queued
 
     def drain(self) -> None:
         """From now on every request is refused with 503; those inside go on."""

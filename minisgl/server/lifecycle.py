@@ -101,6 +101,7 @@ class Lifecycle:
         except EngineDied as error:
             self._end_with_engine(str(error))
             return
+        self._state.gate.max_running = info.max_running_req
         self._change(engine=engine, info=info)
         if self._death is not None:  # while the tokenizer was loaded here
             self._end_with_engine(self._death)

@@ -50,7 +50,7 @@ def _run(config: LLMConfig, server: ServerConfig, start_engine: StartEngine, rep
         state = ServerState(
             config=server,
             model_name=model_name,
-            gate=Gate(config.engine.max_running_req, server.max_queued),
+            gate=Gate(config.engine.max_running_req or 0, server.max_queued),
             metrics=metrics,
             book=RequestBook(hooks),
         )
