@@ -34,10 +34,11 @@ class Sizes:
     chats: tuple[int, int, int, int, int] = (64, 6, 500, 200, 100)  # chats, turns, system, question, out
     few_shot: tuple[tuple[int, ...], tuple[int, ...], int] = ((500, 1000, 100), (8, 32), 16)  # lens, fans, out
     attention: tuple[int, int, int, int] = (256, 8192, 256, 48)  # requests, shared, own, out
+    max_running: int = 256
 
 
 REAL = Sizes()
-TRIAL = Sizes((3, 4, 60, 6, 4), (3, 2, 40, 8, 4), ((20, 20, 5), (2, 3), 4), (6, 64, 8, 6))
+TRIAL = Sizes((3, 4, 60, 6, 4), (3, 2, 40, 8, 4), ((20, 20, 5), (2, 3), 4), (6, 64, 8, 6), max_running=16)
 
 
 def run_system(llm: LLM, sizes: Sizes, share: float, ids: int) -> dict[str, Any]:
@@ -103,7 +104,7 @@ LINES: dict[str, Callable[[LLM, Sizes, float, int], dict[str, Any]]] = {
 
 def compare_caches(names: list[str], sizes: Sizes, args: argparse.Namespace) -> list[dict[str, Any]]:
     """Every line with a radix cache and with none, each from an empty one."""
-    config = {"max_running_req": 256, "max_seq_len_override": 4096} | harness.engine_config(args)
+    config = {"max_running_req": sizes.max_running, "max_seq_len_override": 4096} | harness.engine_config(args)
     results = []
     for cache_type in ("radix", "naive"):
         share = args.scale if cache_type == "naive" else 1.0
