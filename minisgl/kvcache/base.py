@@ -7,7 +7,7 @@ Token ids and slots are int32 on the host, NumPy arrays or CPU tensors. A page i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from minisgl.core import get_global_ctx
+from minisgl.core import PrefixGroup, get_global_ctx
 from minisgl.core.batch import NO_IDS
 
 Int32Array = npt.NDArray[np.int32]
@@ -147,6 +147,10 @@ class BasePrefixCache(ABC):
     @abstractmethod
     def lock_handle(self, handle: BaseCacheHandle, unlock: bool = False) -> None:
         """Keep the handle's whole path from eviction, or give that up again. Locks count."""
+
+    @abstractmethod
+    def find_groups(self, handles: Sequence[BaseCacheHandle]) -> tuple[PrefixGroup, ...]:
+        """Which of these locked prefixes lie in the same pages and how far, as in `Batch.groups`; a row is an index."""
 
     @abstractmethod
     def evict_pages(self, num_pages: int, trim: bool = False) -> Int32Array:

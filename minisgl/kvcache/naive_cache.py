@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
 import torch
 
+from minisgl.core import PrefixGroup
 from minisgl.core.batch import NO_IDS
 from minisgl.kvcache.base import (
     DEFAULT_EVICTION,
@@ -67,6 +68,9 @@ class NaivePrefixCache(BasePrefixCache):
 
     def lock_handle(self, handle: BaseCacheHandle, unlock: bool = False) -> None:
         assert isinstance(handle, NaiveCacheHandle), f"not a handle of this cache: {handle}"
+
+    def find_groups(self, handles: Sequence[BaseCacheHandle]) -> tuple[PrefixGroup, ...]:
+        return ()
 
     def evict_pages(self, num_pages: int, trim: bool = False) -> Int32Array:
         assert num_pages == 0, f"cannot evict {num_pages} pages: a naive cache holds none"

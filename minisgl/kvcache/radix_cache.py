@@ -5,12 +5,13 @@ Source: RadixAttention, arXiv:2312.07104 sec. 3. Here is what comes in and goes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
 import torch
 
+from minisgl.core import PrefixGroup
 from minisgl.core.batch import NO_IDS
 from minisgl.kvcache.base import (
     DEFAULT_EVICTION,
@@ -29,6 +30,7 @@ from minisgl.kvcache.base import (
 from minisgl.kvcache.eviction import EVICTION_POLICIES
 from minisgl.kvcache.radix_handle import RadixCacheHandle
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
+from minisgl.kvcache.radix_sharing import find_groups
 from minisgl.kvcache.radix_tree import RadixTree
 from minisgl.kvcache.radix_walk import seek
 from minisgl.kvcache.slots import Tokens, join_pages, pages_to_slots, slots_to_pages, to_bytes, to_int32, to_view
@@ -113,6 +115,13 @@ class RadixPrefixCache(BasePrefixCache):
             self._tree.unlock(handle.node)
         else:
             self._tree.lock(handle)
+
+    def find_groups(self, handles: Sequence[BaseCacheHandle]) -> tuple[PrefixGroup, ...]:
+        ends = []
+        for handle in handles:
+            assert isinstance(handle, RadixCacheHandle), f"not a handle of this cache: {handle}"
+            ends.append(handle.node)
+        return find_groups(ends)
 
     def evict_pages(self, num_pages: int, trim: bool = False) -> Int32Array:
         """Forget leaves in the policy's order until `num_pages` pages are free; the numbers of these pages.

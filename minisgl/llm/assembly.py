@@ -61,6 +61,7 @@ def assemble(config: LLMConfig, path: Path, progress: Callable[[str], None] = la
         spec.max_extend_tokens,
         end_token_ids,
         alternates=not overlap,
+        shared_prefix=spec.shared_prefix,
         reserve=config.scheduler.reserve,
         policy=config.scheduler.policy,
         max_overtakes=config.scheduler.max_overtakes,

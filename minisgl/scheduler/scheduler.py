@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from minisgl.core import Batch, BatchResult, Limits, Req, TokenLogprobs
+from minisgl.core import Batch, BatchResult, Limits, PrefixGroup, Req, TokenLogprobs
 from minisgl.core.batch import NO_IDS, Int32Array
 from minisgl.env import ENV
 from minisgl.kvcache.base import Namespace
@@ -36,7 +36,8 @@ from minisgl.message import (
 from minisgl.scheduler.admission import Admission
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.counters import Counters
-from minisgl.scheduler.planner import Planner
+from minisgl.scheduler.grouping import Grouping
+from minisgl.scheduler.planner import Planner, Work
 from minisgl.scheduler.request import Request, RequestState
 from minisgl.scheduler.reserve import RESERVES
 
@@ -51,6 +52,7 @@ class Scheduler:
     max_extend_tokens: prompt tokens a batch may compute. end_token_ids: the model's own.
     alternates: a batch of whole prompts holds no decodes if the batch before it did (no overlap only); otherwise
     decodes ride along with every prefill, so a running request gets a token at least every other step.
+    shared_prefix: whether batches say which of their rows begin with the same pages.
     reserve: how many pages a request is promised, a name of RESERVES. policy, max_overtakes, lookahead: as Admission's.
     """
 
@@ -62,6 +64,7 @@ class Scheduler:
         end_token_ids: frozenset[int] = frozenset(),
         alternates: bool = True,
         *,
+        shared_prefix: bool = True,
         reserve: str = "estimate",
         policy: str = "fcfs",
         max_overtakes: int = 64,
@@ -77,6 +80,7 @@ class Scheduler:
         self._planner = Planner(
             cache_manager, self._admission, self._admitted, self._counters, estimates, max_extend_tokens, alternates
         )
+        self._grouping = Grouping(cache_manager.prefix_cache) if shared_prefix else None
         self._replies: list[Reply] = []
         self._step = 0
 
@@ -129,10 +133,19 @@ class Scheduler:
         if not work:
             return None
         reqs = tuple([request.launch(num_tokens, row) for row, (request, num_tokens) in enumerate(work)])
-        batch = Batch(reqs, self.cache_manager.take_update(), self._step)
+        batch = Batch(reqs, self.cache_manager.take_update(), self._step, self._groups(work))
         self._step += 1
         self._counters.num_batches += 1
         return batch
+
+    def _groups(self, work: Iterable[Work]) -> tuple[PrefixGroup, ...]:
+        if self._grouping is None:
+            return ()
+        handles = []
+        for request, _ in work:
+            assert request.allocation is not None
+            handles.append(request.allocation.handle)
+        return self._grouping.of(handles)
 
     # ---- commit
 

@@ -214,6 +214,7 @@ def _make_scheduler(workload: Workload, config: SimulationConfig, num_pages: int
         max(1, config.max_extend_tokens // workload.unit),
         frozenset({END_TOKEN}),
         alternates=False,
+        shared_prefix=False,  # nothing reads what it would say
         reserve=config.reserve,
         policy=config.policy,
         max_overtakes=config.max_overtakes,

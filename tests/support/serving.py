@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 from support.kv_oracle import VOCAB, OracleEngine
+from support.prefix_groups import check_groups
 
-from minisgl.core import Limits, SamplingParams
+from minisgl.core import BatchOutput, ForwardInput, Limits, SamplingParams
 from minisgl.kvcache import Namespace
 from minisgl.message import AbortMsg, FinishMsg, LocalQueue, PurgeMsg, Reply, RequestMsg, TokenReply, UserMsg
 from minisgl.scheduler.cache_manager import CacheManager
@@ -48,6 +49,7 @@ class Serving:
         max_overtakes: int = 64,
         lookahead: int = 256,
         eviction: str = "lru",
+        shared_prefix: bool = True,
     ) -> None:
         self.manager = CacheManager(num_pages, page_size, max_running_req, max_seq_len, cache_type, eviction)
         self.engine = OracleEngine(num_pages, page_size, max_running_req, div_ceil(max_seq_len, page_size))
@@ -58,6 +60,7 @@ class Serving:
             max_extend_tokens,
             end_token_ids,
             alternates=not overlap,
+            shared_prefix=shared_prefix,
             reserve=reserve,
             policy=policy,
             max_overtakes=max_overtakes,
@@ -65,7 +68,8 @@ class Serving:
         )
         self.inbox: LocalQueue[RequestMsg] = LocalQueue()
         self.outbox: LocalQueue[Reply] = LocalQueue()
-        self.loop = Loop(self.scheduler, self.engine.forward, self.inbox, self.outbox, overlap)
+        self.loop = Loop(self.scheduler, self.forward, self.inbox, self.outbox, overlap)
+        self.shared_prefix = shared_prefix
         self.prompts: dict[int, list[int]] = {}
         self.params: dict[int, SamplingParams] = {}
         self.salts: dict[int, str] = {}
@@ -106,6 +110,11 @@ class Serving:
         for reply in self.outbox.receive(timeout=0):
             if isinstance(reply, TokenReply):
                 self._take(reply)
+
+    def forward(self, forward_input: ForwardInput) -> BatchOutput:
+        output = self.engine.forward(forward_input)
+        check_groups(forward_input.batch, self.engine.page_table, self.manager, self.shared_prefix)
+        return output
 
     def run(self, max_steps: int = 10_000) -> None:
         """Until nothing is left to do; AssertionError when that takes more than `max_steps`."""
