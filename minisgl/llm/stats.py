@@ -35,6 +35,8 @@ class Stats:
                 "hit_rate": self._cached_tokens / max(1, self._prompt_tokens),
                 "computed_tokens": engine.computed_tokens,
                 "num_retracted": engine.num_retracted,
+                "num_batches": engine.num_batches,
+                "host_s": engine.host_s,
                 "page_size": engine.page_size,
                 "num_pages": engine.num_pages,
                 "free_pages": engine.free_pages,

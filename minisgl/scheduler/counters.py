@@ -23,6 +23,7 @@ class Counters:
     num_failed: int = 0
     num_batches: int = 0
     num_retracted: int = 0
+    host_s: float = 0.0
     started_at: float = field(default_factory=time.perf_counter)
 
     def admitted(self, request: Request) -> None:
@@ -59,5 +60,6 @@ class Counters:
             num_failed=self.num_failed,
             num_batches=self.num_batches,
             num_retracted=self.num_retracted,
+            host_s=self.host_s,
             uptime_s=time.perf_counter() - self.started_at,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from minisgl.core import Batch, BatchOutput, Forward, ForwardInput
 from minisgl.message import Inbox, Outbox, RequestMsg, ShutdownMsg
 from minisgl.scheduler.scheduler import Scheduler
@@ -20,6 +22,7 @@ class Loop:
         self._outbox = outbox
         self._overlap = overlap
         self._launched: tuple[Batch, BatchOutput] | None = None
+        self._waited_s = 0.0  # for results, in this step
 
     @property
     def has_work(self) -> bool:
@@ -33,7 +36,9 @@ class Loop:
 
     def step(self) -> None:
         """One turn. Waits for a message when there is nothing to do."""
-        self._receive()
+        messages = self._receive()
+        started, self._waited_s = time.perf_counter(), 0.0
+        self._take_in(messages)
         batch = self.scheduler.plan(self._settle)
         previous = self._launched  # none if the plan could not be made before it was committed
         output = previous[1] if previous else None
@@ -43,16 +48,22 @@ class Loop:
         if not self._overlap:
             self._settle()
         self._outbox.send(self.scheduler.take_replies())
+        self.scheduler.count_host_time(time.perf_counter() - started - self._waited_s)
 
     def _settle(self) -> None:
         """Commit the batch in flight, if there is one."""
         if self._launched is not None:
             (batch, output), self._launched = self._launched, None
-            self.scheduler.commit(batch, output.result())
+            before = time.perf_counter()
+            result = output.result()
+            self._waited_s += time.perf_counter() - before
+            self.scheduler.commit(batch, result)
 
-    def _receive(self) -> None:
+    def _receive(self) -> list[RequestMsg]:
         idle = self.is_open and not self.has_work
-        messages = self._wait() if idle else self._inbox.receive(timeout=0)
+        return self._wait() if idle else self._inbox.receive(timeout=0)
+
+    def _take_in(self, messages: list[RequestMsg]) -> None:
         self.scheduler.receive(messages)
         if any(isinstance(msg, ShutdownMsg) for msg in messages):
             self.is_open = False

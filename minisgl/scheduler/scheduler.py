@@ -122,6 +122,10 @@ class Scheduler:
         num_running = sum(request.is_running for request in self._admitted.values())
         return self._counters.with_sizes(self.cache_manager, num_running, len(self._admission))
 
+    def count_host_time(self, seconds: float) -> None:
+        """So long the host has worked for a step: for `stats`, nothing is decided by it."""
+        self._counters.host_s += seconds
+
     # ---- plan
 
     def plan(self, settle: Callable[[], None] = _nothing_in_flight) -> Batch | None:

@@ -51,6 +51,8 @@ FAMILIES = (
     Family("prefix_cache_evicted_tokens", "counter", "Cached tokens that had to go for others."),
     Family("num_preemptions", "counter", "Times that a running sequence gave up its pages.", "vllm:num_preemptions"),
     Family("prompt_tokens_computed", "counter", "Prompt tokens that the engine computed."),
+    Family("engine_steps", "counter", "Batches that the engine has launched."),
+    Family("engine_host_seconds", "counter", "The host's work for them, less what it waited for results."),
     Family(
         "prompt_tokens", "counter", "Prompt tokens of accepted requests, cached ones included.", "vllm:prompt_tokens"
     ),
@@ -151,6 +153,8 @@ def _of_engine(stats: EngineStats | None) -> dict[str, Values]:
         "prefix_cache_evicted_tokens": {"": stats.evicted_tokens},
         "num_preemptions": {"": stats.num_retracted},
         "prompt_tokens_computed": {"": stats.computed_tokens},
+        "engine_steps": {"": stats.num_batches},
+        "engine_host_seconds": {"": stats.host_s},
     }
 
 

@@ -100,6 +100,7 @@ def test_statistics_count_what_happened() -> None:
         num_aborted=1,
         num_failed=1,
         num_batches=stats.num_batches,
+        host_s=stats.host_s,
         uptime_s=stats.uptime_s,
     )
     assert stats == wanted

@@ -28,6 +28,8 @@ STATS = EngineStats(
     evicted_tokens=32,
     computed_tokens=250,
     num_retracted=5,
+    num_batches=40,
+    host_s=0.5,
 )
 
 
@@ -99,6 +101,8 @@ def test_the_engines_numbers_are_shown() -> None:
     assert samples["minisgl_prefix_cache_evicted_tokens_total"] == {(): 32}
     assert samples["minisgl_prompt_tokens_computed_total"] == {(): 250}
     assert samples["minisgl_num_preemptions_total"] == {(): 5}
+    assert samples["minisgl_engine_steps_total"] == {(): 40}
+    assert samples["minisgl_engine_host_seconds_total"] == {(): 0.5}
 
 
 def test_the_servers_numbers_are_shown() -> None:

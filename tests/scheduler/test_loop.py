@@ -1,0 +1,61 @@
+"""The loop keeps account of what the host works for a step."""
+
+from __future__ import annotations
+
+import pytest
+from support.kv_oracle import OracleOutput
+from support.serving import Serving
+
+from minisgl.core import BatchOutput, BatchResult, ForwardInput
+from minisgl.message import RequestMsg
+from minisgl.scheduler import loop
+from minisgl.scheduler.loop import Loop
+
+
+class Clock:
+    """Stands still but when told."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+
+class SlowOutput:
+    def __init__(self, output: OracleOutput, clock: Clock) -> None:
+        self.output, self.clock = output, clock
+
+    def result(self) -> BatchResult:
+        self.clock.now += 100
+        return self.output.result()
+
+
+class SlowInbox:
+    def __init__(self, serving: Serving, clock: Clock) -> None:
+        self.inbox, self.clock = serving.inbox, clock
+
+    def receive(self, timeout: float | None) -> list[RequestMsg]:
+        self.clock.now += 1000
+        return self.inbox.receive(timeout)
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlap"])
+def test_the_hosts_time_is_that_of_the_launches_and_not_of_waiting(
+    monkeypatch: pytest.MonkeyPatch, overlap: bool
+) -> None:
+    serving, clock = Serving(overlap=False), Clock()
+    monkeypatch.setattr(loop, "time", clock)
+
+    def forward(forward_input: ForwardInput) -> BatchOutput:
+        clock.now += 2
+        output = serving.engine.forward(
+            ForwardInput(forward_input.batch, getattr(forward_input.previous, "output", None))
+        )
+        assert isinstance(output, OracleOutput)
+        return SlowOutput(output, clock)
+
+    serving.loop = Loop(serving.scheduler, forward, SlowInbox(serving, clock), serving.outbox, overlap)
+    serving.generate([[5, 6, 7]], max_tokens=4)
+    stats = serving.scheduler.stats()
+    assert stats.num_batches >= 4
+    assert stats.host_s == 2 * stats.num_batches
