@@ -118,6 +118,21 @@ def decode_attention(
         o[row], lse[row] = (part.flatten() for part in state)
 
 
+def fill_kv_indices(
+    page_table: torch.Tensor, rows: torch.Tensor, first_pages: torch.Tensor, indptr: torch.Tensor, out: torch.Tensor
+) -> None:
+    """List the pages of runs of the page table: out[indptr[i] : indptr[i + 1]] are those of row rows[i], in place.
+
+    page_table [R, P], rows [N], first_pages [N]: the column where a run begins, indptr [N + 1], out: all int32. A run of
+    row -1 is of page 0, again and again.
+    """
+    runs = torch.arange(len(rows), device=rows.device).repeat_interleave(indptr.diff())
+    columns = torch.arange(len(runs), device=rows.device) + (first_pages - indptr[:-1] + indptr[0])[runs]
+    is_real = rows[runs] >= 0
+    pages = page_table[rows[runs].clamp(min=0), columns.where(is_real, 0)]
+    out[indptr[0] : indptr[-1]] = pages.where(is_real, 0)
+
+
 def attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, mask: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,0 +1,218 @@
+"""The calls of FlashInfer (0.6.13 and later) that are used here, and all that is to be known about them.
+
+Planning takes lengths on the host. It writes its plan into a pinned buffer of the wrapper's and copies it to the
+device from there: a copy of its own, on the current stream, besides the one of the step. The next plan of the same
+wrapper must not write there before the copy has been made, so it waits for it; by then the step before is over, for its
+tokens are on the host, so there is next to nothing to wait for.
+
+Shape letters: N runs of pages, T query tokens, Hq query heads, Hkv KV heads, D head dim, P pages, S page size.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from minisgl.attention.base import AttnConfig
+from minisgl.utils.math import div_ceil
+
+KV = tuple[torch.Tensor, torch.Tensor]
+"""Keys and values of one layer, each [P, S, Hkv, D]."""
+
+DTYPES = (torch.bfloat16, torch.float16)
+HEAD_DIMS = (64, 128, 256)
+MIN_CAPABILITY = (8, 0)
+# Groups for which there is a decode kernel on CUDA cores, and which it serves no worse than tensor cores do.
+CUDA_CORE_GROUPS = (1, 2, 3, 4)
+# Of each wrapper that a graph has: a plan for a batch takes a few ten thousand bytes.
+GRAPH_INT_WORKSPACE = 1 << 20
+MIN_FLOAT_WORKSPACE = 128 << 20
+DECODE_TILE = 16  # rows of a tensor-core decode's tile
+
+
+@cache
+def library() -> Any:
+    """The package; ValueError if it is not installed."""
+    try:
+        return importlib.import_module("flashinfer")
+    except ModuleNotFoundError as error:
+        if error.name != "flashinfer":
+            raise
+        raise ValueError(
+            "attention_backend='flashinfer' needs the package flashinfer-python: pip install 'minisgl[gpu]'"
+        ) from None
+
+
+@dataclass(frozen=True)
+class CallShape:
+    """What is the same for all calls."""
+
+    page_size: int
+    num_qo_heads: int
+    num_kv_heads: int
+    head_dim: int
+    dtype: torch.dtype
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a KV head."""
+        return self.num_qo_heads // self.num_kv_heads
+
+    @property
+    def tensor_cores(self) -> bool:
+        """Whether decodes run on tensor cores."""
+        return self.group not in CUDA_CORE_GROUPS
+
+    def float_workspace_bytes(self, max_rows: int) -> int:
+        """What any call needs for partial results: most by a graph of tensor-core decodes, by its number of tiles."""
+        tiles = div_ceil(max_rows * self.group, DECODE_TILE) + max_rows
+        largest = self.num_qo_heads * tiles * DECODE_TILE * (self.head_dim + 1) * 4
+        return max(MIN_FLOAT_WORKSPACE, largest + (1 << 20))
+
+
+def checked_shape(config: AttnConfig) -> CallShape:
+    """ValueError if FlashInfer has no kernel for such numbers or heads."""
+    dtype = config.kv_pool.k_cache(0).dtype
+    if dtype not in DTYPES:
+        raise ValueError(f"attention_backend='flashinfer' takes bfloat16 and float16, not dtype={dtype}")
+    if config.head_dim not in HEAD_DIMS:
+        raise ValueError(f"attention_backend='flashinfer' takes head_dim 64, 128 and 256, not {config.head_dim}")
+    return CallShape(config.page_size, config.num_qo_heads, config.num_kv_heads, config.head_dim, dtype)
+
+
+def capability(device: torch.device) -> tuple[int, int]:
+    """Of the GPU's kernels: (9, 0) is Hopper. ValueError if it is none, or too old."""
+    if device.type != "cuda":
+        raise ValueError(f"attention_backend='flashinfer' needs an NVIDIA GPU, not device={str(device)!r}")
+    found = torch.cuda.get_device_capability(device)
+    if found < MIN_CAPABILITY:
+        raise ValueError(f"attention_backend='flashinfer' needs compute capability 8.0 or more, not {found}")
+    return found
+
+
+def num_sms(device: torch.device) -> int:
+    """How many programs of FA3 run at a time."""
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PagedKV:
+    """Runs of pages. indptr [N + 1]: where each begins in `pages`; last_lens [N]: tokens in its last page. All int32.
+
+    Both are on the host and, once the step is sent, on the device; `pages` is on the device and filled there.
+    """
+
+    indptr_host: torch.Tensor
+    last_lens_host: torch.Tensor
+    indptr: torch.Tensor
+    last_lens: torch.Tensor
+    pages: torch.Tensor
+
+    def part(self, begin: int, end: int) -> PagedKV:
+        """Runs begin .. end of them, of the same list of pages."""
+        return PagedKV(
+            *(self.indptr_host[begin : end + 1], self.last_lens_host[begin:end]),
+            *(self.indptr[begin : end + 1], self.last_lens[begin:end], self.pages),
+        )
+
+
+class _PinnedPlan:
+    """Keeps one wrapper's pinned buffer until it has been copied."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._is_pinned = device.type == "cuda"
+        self._copied: torch.cuda.Event | None = None
+
+    def wait(self) -> None:
+        if self._copied is not None:
+            self._copied.synchronize()
+
+    def sent(self) -> None:
+        if self._is_pinned:
+            self._copied = torch.cuda.current_stream().record_event()
+
+
+class DecodeCall:
+    """One query a run. static: for a CUDA graph, the runs' tensors, whose content alone changes from then on."""
+
+    def __init__(self, shape: CallShape, workspace: torch.Tensor, static: PagedKV | None = None) -> None:
+        self._shape = shape
+        self._is_static = static is not None
+        self._planned = False
+        self._pinned = _PinnedPlan(workspace.device)
+        buffers: dict[str, Any] = {}
+        if static is not None:
+            buffers = {
+                "use_cuda_graph": True,
+                "paged_kv_indptr_buffer": static.indptr,
+                "paged_kv_indices_buffer": static.pages,
+                "paged_kv_last_page_len_buffer": static.last_lens,
+            }
+        self._wrapper = library().BatchDecodeWithPagedKVCacheWrapper(
+            workspace, "NHD", use_tensor_cores=shape.tensor_cores, **buffers
+        )
+
+    def share_int_workspace(self, workspace: torch.Tensor, int_workspace: torch.Tensor) -> None:
+        """Put the plan on the device where others put theirs: each is sent anew before it is used."""
+        self._wrapper.reset_workspace_buffer(workspace, int_workspace)
+
+    def plan(self, kv: PagedKV) -> None:
+        """Say what the next runs read. Waits for nothing but its own last copy."""
+        self._pinned.wait()
+        shape, tensor_cores = self._shape, self._shape.tensor_cores
+        heads = (shape.num_qo_heads, shape.num_kv_heads, shape.head_dim, shape.page_size)
+        dtypes = {"q_data_type": shape.dtype, "kv_data_type": shape.dtype}
+        pages = kv.pages[:0] if self._is_static else kv.pages  # static ones lie where they are read
+        if self._planned and (self._is_static or not tensor_cores):
+            # Lengths are on the device already, so are not copied. For tensor cores they are read on the host too.
+            last_lens = kv.last_lens_host if tensor_cores else kv.last_lens
+            library().fast_decode_plan(
+                *(self._wrapper, kv.indptr, pages, last_lens, *heads),
+                global_override_indptr_cpu=kv.indptr_host,
+                **dtypes,
+            )
+        else:
+            self._wrapper.plan(kv.indptr_host, pages, kv.last_lens_host, *heads, **dtypes)
+            self._planned = True
+        self._pinned.sent()
+
+    def run(self, q: torch.Tensor, kv: KV, out: torch.Tensor, lse: torch.Tensor | None = None) -> None:
+        """q [N, Hq, D] to out [N, Hq, D] and, if given, lse [N, Hq] float32, of base 2."""
+        self._wrapper.run(q, kv, out=out, lse=lse, return_lse=lse is not None)
+
+
+class PrefillCall:
+    """Any number of queries a run. backend: "fa2" or "fa3"."""
+
+    def __init__(self, shape: CallShape, workspace: torch.Tensor, backend: str) -> None:
+        self._shape = shape
+        self._pinned = _PinnedPlan(workspace.device)
+        self._wrapper = library().BatchPrefillWithPagedKVCacheWrapper(workspace, "NHD", backend=backend)
+
+    def plan(self, kv: PagedKV, q_indptr: torch.Tensor, causal: bool) -> None:
+        """q_indptr: [N + 1] int32 on the host. causal: the last query of a run sees all its tokens, the one before it
+        all but one; else every query sees all."""
+        self._pinned.wait()
+        shape = self._shape
+        self._wrapper.plan(
+            *(q_indptr, kv.indptr_host, kv.pages, kv.last_lens_host),
+            *(shape.num_qo_heads, shape.num_kv_heads, shape.head_dim, shape.page_size),
+            causal=causal,
+            q_data_type=shape.dtype,
+            kv_data_type=shape.dtype,
+        )
+        self._pinned.sent()
+
+    def run(self, q: torch.Tensor, kv: KV, out: torch.Tensor, lse: torch.Tensor | None = None) -> None:
+        """q [T, Hq, D] to out [T, Hq, D] and, if given, lse [T, Hq] float32, of base 2."""
+        self._wrapper.run(q, kv, out=out, lse=lse, return_lse=lse is not None)
+
+
+def merge(o: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
+    """Partial results o [T, S, Hq, D], lse [T, S, Hq] float32, of base 2, joined: [T, Hq, D]."""
+    merged: torch.Tensor = library().merge_states(o, lse)[0]
+    return merged
