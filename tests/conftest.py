@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,8 @@ from minisgl.core import reset_global_ctx
 from minisgl.utils.logging import ROOT
 
 torch.set_num_threads(2)
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported; see kernel/triton/conftest.py
 
 
 @pytest.fixture(autouse=True)

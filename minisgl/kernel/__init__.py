@@ -1,7 +1,7 @@
 """Every operation of the models that is no matmul, by the fastest implementation that the tensors at hand allow.
 
-`torch_ops` says what each one does; `cpu_ops` does the same in C++ (MINISGL_KERNELS=torch turns it off). The choice
-goes by the first tensor.
+`torch_ops` says what each one does; `cpu_ops` does the same in C++ and `triton` on a GPU (MINISGL_KERNELS=torch turns
+them off). The choice goes by the first tensor.
 """
 
 from __future__ import annotations
@@ -12,39 +12,58 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 
 import torch
 
-from minisgl.kernel import cpu_ops, torch_ops
+from minisgl.kernel import cpu_ops, torch_attention, torch_ops, triton
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Operation = Callable[Concatenate[torch.Tensor, P], R]
 
 
-def _fastest(reference: Operation[P, R]) -> Operation[P, R]:
-    in_cpp: Operation[P, R] = getattr(cpu_ops, reference.__name__)
+def _fastest(reference: Operation[P, R], module: str | None = None) -> Operation[P, R]:
+    """module: the one of `triton` that has the operation, if any does."""
+    name = reference.__name__
+    in_cpp: Operation[P, R] = getattr(cpu_ops, name, reference)
 
     @wraps(reference)
     def operation(x: torch.Tensor, *args: P.args, **kwargs: P.kwargs) -> R:
+        if module is not None and triton.can_take(x):
+            return cast(R, triton.operation(module, name)(x, *args, **kwargs))
         return (in_cpp if cpu_ops.can_take(x) else reference)(x, *args, **kwargs)
 
     return cast(Operation[P, R], operation)
 
 
 has_cpp = cpu_ops.can_take
-rms_norm = _fastest(torch_ops.rms_norm)
-add_rms_norm = _fastest(torch_ops.add_rms_norm)
-silu_and_mul = _fastest(torch_ops.silu_and_mul)
-apply_rotary = _fastest(torch_ops.apply_rotary)
-rotate_and_store = _fastest(torch_ops.rotate_and_store)
-store_cache = _fastest(torch_ops.store_cache)
+begin_step = _fastest(torch_ops.begin_step, "step")
+rms_norm = _fastest(torch_ops.rms_norm, "norm")
+add_rms_norm = _fastest(torch_ops.add_rms_norm, "norm")
+silu_and_mul = _fastest(torch_ops.silu_and_mul, "activation")
+rotary_turns = _fastest(torch_ops.rotary_turns, "rotary")
+apply_rotary = _fastest(torch_ops.apply_rotary, "rotary")
+rotate_and_store = _fastest(torch_ops.rotate_and_store, "rotary")
+store_cache = _fastest(torch_ops.store_cache, "rotary")
+mark_broken = _fastest(torch_ops.mark_broken, "broken")
 decode_attention = _fastest(torch_ops.decode_attention)
+paged_decode = _fastest(torch_attention.paged_decode, "decode")
+tile_attention = _fastest(torch_attention.tile_attention, "tiles")
+merge_partials = _fastest(torch_attention.merge_partials, "merge")
+
+BROKEN = torch_ops.BROKEN
 
 __all__ = [
+    "BROKEN",
     "add_rms_norm",
     "apply_rotary",
+    "begin_step",
     "decode_attention",
     "has_cpp",
+    "mark_broken",
+    "merge_partials",
+    "paged_decode",
     "rms_norm",
+    "rotary_turns",
     "rotate_and_store",
     "silu_and_mul",
     "store_cache",
+    "tile_attention",
 ]

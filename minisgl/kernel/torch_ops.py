@@ -14,6 +14,8 @@ from minisgl.utils.grouped_tensor import GroupedTensor
 
 # Queries that `attention_by_matmul` takes at a time: bounds its float32 scores to QUERY_BLOCK * N a head.
 QUERY_BLOCK = 1024
+# In place of a token: the row's hidden state is not finite, so that its KV cannot be trusted.
+BROKEN = -2
 
 
 def fast_compare_key(x: torch.Tensor, y: torch.Tensor) -> int:
@@ -43,6 +45,18 @@ def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
     """silu(gate) * up for gate_up = [gate | up], [T, 2 * N] -> [T, N]. Source: SwiGLU, arXiv:2002.05202."""
     gate, up = gate_up.chunk(2, dim=-1)
     return F.silu(gate).mul_(up)
+
+
+def rotary_turns(
+    inv_freq: torch.Tensor, positions: torch.Tensor, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """cos and sin of every position's angles, as `apply_rotary` wants them: [T, 1, D] of `dtype`.
+
+    inv_freq [D/2] float32, radians a position; positions [T] int32 or int64.
+    """
+    angles = positions.float()[:, None, None] * inv_freq
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat((cos, cos), -1).to(dtype), torch.cat((-sin, sin), -1).to(dtype)
 
 
 def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, num_heads: int) -> None:
@@ -94,6 +108,27 @@ def store_cache(
     stored = indices >= 0
     k_cache.index_copy_(0, indices[stored].long(), k[stored])
     v_cache.index_copy_(0, indices[stored].long(), v[stored])
+
+
+def begin_step(
+    page_table: torch.Tensor,
+    rows: torch.Tensor,
+    cols: torch.Tensor,
+    pages: torch.Tensor,
+    input_ids: torch.Tensor,
+    last: torch.Tensor,
+    prev_rows: torch.Tensor,
+    prev_tokens: torch.Tensor,
+) -> None:
+    """Write what changed in the page table, and the input tokens that the host does not know, in place. All int32.
+
+    page_table [R, P] at [rows, cols] = pages, where rows [U] is not -1. input_ids [T] at last [B] = prev_tokens at
+    prev_rows [B], where that is not -1. A request that has failed left a token below 0; any token will do for it.
+    """
+    changed = rows >= 0
+    page_table[rows[changed], cols[: len(rows)][changed]] = pages[: len(rows)][changed]
+    awaited = prev_rows >= 0
+    input_ids[last[awaited]] = prev_tokens[prev_rows[awaited]].clamp_min(0)
 
 
 def decode_attention(
@@ -190,3 +225,8 @@ def merge_states(
     """
     share = torch.sigmoid(lse2 - lse1)
     return torch.lerp(o1, o2, share[..., None]), torch.logaddexp(lse1, lse2)
+
+
+def mark_broken(hidden: torch.Tensor, tokens: torch.Tensor) -> None:
+    """Write BROKEN to tokens [B] int32 where the row of hidden [B, H] is not finite, in place."""
+    tokens.masked_fill_(~hidden.isfinite().all(dim=-1), BROKEN)

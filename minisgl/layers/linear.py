@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from minisgl.distributed import TPInfo, all_reduce
-from minisgl.kernel import has_cpp
+from minisgl.kernel import has_cpp, silu_and_mul
+from minisgl.kernel.linear import add_norm_linear, linear
 from minisgl.layers.base import Layer, Placement, WeightSlot
+from minisgl.layers.norm import RMSNorm
 from minisgl.layers.packed import PackedWeight, pack_weight
 from minisgl.utils.grouped_tensor import GroupedTensor
 
@@ -32,12 +33,13 @@ class Linear(Layer):
         self.packed: PackedWeight | None = None
         self._groups: dict[str, tuple[torch.Tensor, GroupedTensor]] = {}  # by tensor: where it would go, and itself
 
-    def multiply(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        """[T, in of this rank] -> [T, out of this rank]."""
+    def multiply(self, x: torch.Tensor, bias: torch.Tensor | None, gated: bool = False) -> torch.Tensor:
+        """[T, in of this rank] -> [T, out of this rank]; gated: `silu_and_mul` of that."""
         if self.packed is not None:
-            return self.packed.multiply(x, bias)
+            out = self.packed.multiply(x, bias)
+            return silu_and_mul(out) if gated else out
         assert self.weight is not None
-        return F.linear(x, self.weight, bias)
+        return linear(x, self.weight, bias, gated)
 
     def pack(self) -> None:
         assert self.weight is not None, "packed twice"
@@ -70,14 +72,17 @@ class Linear(Layer):
 class ColumnParallelLinear(Linear):
     """Several checkpoint tensors side by side in one matmul; each rank holds an equal share of the rows of every one.
 
-    parts: output features by the tensor's name, before the split, e.g. {"gate_proj": I, "up_proj": I}.
+    parts: output features by the tensor's name, before the split, e.g. {"gate_proj": I, "up_proj": I}. gated: there are
+    two, and the result is silu(first) * second.
     """
 
-    def __init__(self, in_features: int, parts: Mapping[str, int], bias: bool, place: Placement) -> None:
+    def __init__(
+        self, in_features: int, parts: Mapping[str, int], bias: bool, place: Placement, gated: bool = False
+    ) -> None:
         shares = {name: place.tp.shard(name, size) for name, size in parts.items()}
         rows = sum(shares.values())
         super().__init__(place.parameter(rows, in_features), place.parameter(rows) if bias else None, place.tp)
-        self.in_features, self.parts, self.shares = in_features, dict(parts), shares
+        self.in_features, self.parts, self.shares, self.gated = in_features, dict(parts), shares, gated
 
     def slots(self) -> dict[str, WeightSlot]:
         assert self.weight is not None
@@ -91,8 +96,17 @@ class ColumnParallelLinear(Linear):
         return slots
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[T, in] -> [T, this rank's share of every part, in order]."""
-        return self.multiply(x, self.bias)
+        """[T, in] -> [T, this rank's share of every part, in order]; gated: [T, its share of one part]."""
+        return self.multiply(x, self.bias, self.gated)
+
+    def after_norm(
+        self, x: torch.Tensor, residual: torch.Tensor | None, norm: RMSNorm
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(forward(norm(residual + x)), residual + x), arguments as of `RMSNorm.add_and_norm`; maybe in one kernel."""
+        if self.weight is not None:
+            return add_norm_linear(x, residual, norm.weight, norm.eps, self.weight, self.bias, self.gated)
+        x, residual = norm.add_and_norm(x, residual)
+        return self.forward(x), residual
 
 
 class RowParallelLinear(Linear):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from minisgl.kernel import rotary_turns
 from minisgl.layers.base import Placement
 
 
@@ -37,6 +38,4 @@ class RotaryEmbedding(nn.Module):
 
     def forward(self, positions: torch.Tensor) -> Rotation:
         """positions: [T] int32 or int64. No table and so no largest position; the cost is a few small operations."""
-        angles = positions.float()[:, None, None] * self.inv_freq
-        cos, sin = angles.cos(), angles.sin()
-        return Rotation(torch.cat((cos, cos), -1).to(self.dtype), torch.cat((-sin, sin), -1).to(self.dtype))
+        return Rotation(*rotary_turns(self.inv_freq, positions, self.dtype))

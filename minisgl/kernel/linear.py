@@ -1,0 +1,52 @@
+"""A linear layer with what a decoder has before and after it: in one kernel where that pays, else one by one."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+
+from minisgl.kernel import add_rms_norm, rms_norm, silu_and_mul, triton
+
+Pair = tuple[torch.Tensor, torch.Tensor]
+
+# With more rows, cuBLAS and kernels for the rest take less time than one for all.
+MAX_ROWS = 16
+
+
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, gated: bool = False) -> torch.Tensor:
+    """x [T, K] times the transpose of weight [N, K], plus bias [N]; gated: `silu_and_mul` of that, [T, N / 2]."""
+    if _is_small(x):
+        out, _ = triton.operation("linear", "small_linear")(x, weight, bias, gated)
+        return cast(torch.Tensor, out)
+    out = F.linear(x, weight, bias)
+    return silu_and_mul(out) if gated else out
+
+
+def add_norm_linear(
+    x: torch.Tensor,
+    residual: torch.Tensor | None,
+    norm_weight: torch.Tensor,
+    eps: float,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    gated: bool = False,
+) -> Pair:
+    """(linear(rms_norm(residual + x)), residual + x); without a residual the sum is x.
+
+    x and residual [T, K] are given up: the sum may lie in their memory.
+    """
+    if _is_small(x):
+        in_one = triton.operation("linear", "small_linear")
+        return cast(Pair, in_one(x, weight, bias, gated, residual, norm_weight, eps))
+    if residual is None:
+        normed, total = rms_norm(x, norm_weight, eps), x
+    else:
+        normed, total = add_rms_norm(x, residual, norm_weight, eps), residual
+    return linear(normed, weight, bias, gated), total
+
+
+def _is_small(x: torch.Tensor) -> bool:
+    """Whether to read the weights is most of the work."""
+    return x.is_cuda and 0 < x.shape[0] <= MAX_ROWS and x.dtype == torch.bfloat16 and triton.in_use()

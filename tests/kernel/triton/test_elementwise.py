@@ -1,0 +1,127 @@
+"""Norms, the gate, rotation and the store as Triton kernels, against their reference in torch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from minisgl.kernel import torch_ops
+from minisgl.kernel.triton import activation, norm, rotary
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+TOKENS = [0, 1, 3, pytest.param(131, marks=pytest.mark.gpu), pytest.param(2048, marks=pytest.mark.gpu)]
+SIZES = [1, 24, 100, pytest.param(1024, marks=pytest.mark.gpu), pytest.param(5120, marks=pytest.mark.gpu)]
+
+
+def random(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
+
+
+def assert_close(got: torch.Tensor, expected: torch.Tensor) -> None:
+    """In float32 within 1e-5 of it; in bfloat16 within two roundings, for the reference rounds once more in places."""
+    assert got.dtype == expected.dtype
+    is_float32 = got.dtype == torch.float32
+    torch.testing.assert_close(got, expected, rtol=1e-5 if is_float32 else 2**-6, atol=1e-5 if is_float32 else 2**-8)
+
+
+@DTYPES
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("tokens", TOKENS)
+def test_rms_norm(tokens: int, size: int, dtype: torch.dtype):
+    x, weight = random(tokens, size, dtype=dtype), random(size, dtype=dtype, seed=1)
+    assert_close(norm.rms_norm(x, weight, 1e-5), torch_ops.rms_norm(x, weight, 1e-5))
+
+
+@DTYPES
+def test_rms_norm_of_heads_that_lie_among_others(dtype: torch.dtype):
+    qkv, weight = random(5, 7, 24, dtype=dtype), random(24, dtype=dtype, seed=1)
+    normed = norm.rms_norm(qkv[:, 2:5], weight, 1e-5)
+    assert normed.is_contiguous()
+    assert_close(normed, torch_ops.rms_norm(qkv[:, 2:5], weight, 1e-5))
+
+
+@DTYPES
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("tokens", TOKENS)
+def test_add_rms_norm_and_the_sum_that_it_leaves(tokens: int, size: int, dtype: torch.dtype):
+    x, weight = random(tokens, size, dtype=dtype), random(size, dtype=dtype, seed=1)
+    ours = random(tokens, size, dtype=dtype, seed=2)
+    theirs = ours.clone()
+    expected = torch_ops.add_rms_norm(x, theirs, weight, 1e-5)
+    assert_close(norm.add_rms_norm(x.clone(), ours, weight, 1e-5), expected)
+    assert_close(ours, theirs)
+
+
+@DTYPES
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("tokens", TOKENS)
+def test_silu_and_mul(tokens: int, size: int, dtype: torch.dtype):
+    gate_up = random(tokens, 2 * size, dtype=dtype) * 5
+    assert_close(activation.silu_and_mul(gate_up), torch_ops.silu_and_mul(gate_up))
+
+
+@DTYPES
+@pytest.mark.parametrize("half", [1, 12, 64])
+def test_rotary_turns(half: int, dtype: torch.dtype):
+    inv_freq = 1e-4 ** (torch.arange(half, device=DEVICE) / half)
+    for positions in (torch.tensor([0, 5, 40_000]), torch.tensor([131_071], dtype=torch.int32), torch.tensor([])):
+        ours = rotary.rotary_turns(inv_freq, positions.int().to(DEVICE), dtype)
+        for got, expected in zip(
+            ours, torch_ops.rotary_turns(inv_freq, positions.int().to(DEVICE), dtype), strict=True
+        ):
+            assert got.shape == (len(positions), 1, 2 * half)
+            torch.testing.assert_close(got, expected, rtol=0, atol=1e-6 if dtype == torch.float32 else 2**-8)
+
+
+def turns(tokens: int, dim: int, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    inv_freq = 1e-4 ** (torch.arange(dim // 2, device=DEVICE) / (dim // 2))
+    return torch_ops.rotary_turns(inv_freq, 7 * torch.arange(tokens, device=DEVICE), dtype)
+
+
+@DTYPES
+@pytest.mark.parametrize("heads", [1, 3, 11])
+def test_apply_rotary_turns_the_first_heads_and_no_others(heads: int, dtype: torch.dtype):
+    ours = random(3, 12, 20, dtype=dtype)
+    theirs = ours.clone()
+    rotary.apply_rotary(ours, *turns(3, 20, dtype), heads)
+    torch_ops.apply_rotary(theirs, *turns(3, 20, dtype), heads)
+    assert_close(ours, theirs)
+    assert torch.equal(ours[:, heads:], theirs[:, heads:])
+
+
+@DTYPES
+@pytest.mark.parametrize("slots", [[4, 1, 2], [4, -1, 0], [-1, -1, -1], []])
+def test_store_cache_writes_the_named_slots_only(slots: list[int], dtype: torch.dtype):
+    qkv, indices = random(len(slots), 8, 6, dtype=dtype), torch.tensor(slots, dtype=torch.int32, device=DEVICE)
+    k, v = qkv[:, 2:5], qkv[:, 5:]
+    ours, theirs = ([random(5, 3, 6, dtype=dtype, seed=seed) for seed in (1, 2)] for _ in range(2))
+    rotary.store_cache(*ours, indices, k, v)
+    torch_ops.store_cache(*theirs, indices, k, v)
+    assert torch.equal(torch.stack(ours), torch.stack(theirs))
+
+
+@DTYPES
+@pytest.mark.parametrize("has_norm", [False, True])
+@pytest.mark.parametrize(
+    ("tokens", "heads", "dim"),
+    [
+        (0, (2, 1), 24),
+        (3, (2, 1), 24),
+        (3, (9, 3), 16),
+        (2, (3, 3), 6),
+        pytest.param(999, (16, 8), 128, marks=pytest.mark.gpu),
+    ],
+)
+def test_rotate_and_store(tokens: int, heads: tuple[int, int], dim: int, has_norm: bool, dtype: torch.dtype):
+    qkv = random(tokens, heads[0] + 2 * heads[1], dim, dtype=dtype)
+    slots = torch.arange(tokens, dtype=torch.int32, device=DEVICE).flip(0) * 2 - 1  # the last token's is -1
+    weights = [random(dim, dtype=dtype, seed=seed) for seed in (3, 4)] + [1e-5] if has_norm else []
+    results = []
+    for ops in (rotary, torch_ops):
+        ours = qkv.clone()
+        pool = [random(2 * tokens + 1, heads[1], dim, dtype=dtype, seed=seed) for seed in (1, 2)]
+        ops.rotate_and_store(ours, *turns(tokens, dim, dtype), *heads, *pool, slots, *weights)
+        results.append((ours, *pool))
+    for got, expected in zip(*results, strict=True):
+        assert_close(got, expected)

@@ -1,0 +1,88 @@
+"""The linear kernel for a few rows, with all that it does on the way, against float32."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from minisgl.kernel import torch_ops
+from minisgl.kernel.triton.linear import MAX_ROWS, small_linear, tiling
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+DTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float32  # which alone the interpreter can multiply
+ROWS = pytest.mark.parametrize("rows", [1, 2, 16])
+
+
+def random(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, DTYPE)
+
+
+def assert_close(got: torch.Tensor, expected: torch.Tensor) -> None:
+    """In bfloat16 products are exact and their sum is rounded once, but what is multiplied was maybe rounded before."""
+    assert got.dtype == DTYPE
+    tolerance = 1e-5 if got.dtype == torch.float32 else 2**-6
+    torch.testing.assert_close(got.float(), expected, rtol=tolerance, atol=tolerance * (1 + float(expected.std())))
+
+
+@ROWS
+@pytest.mark.parametrize(
+    ("features", "size"),
+    [
+        (7, 24),
+        (40, 576),
+        (20, 4608),
+        (130, 40),
+        pytest.param(4096, 1024, marks=pytest.mark.gpu),
+        pytest.param(1024, 3072, marks=pytest.mark.gpu),
+        pytest.param(151936, 1024, marks=pytest.mark.gpu),
+        pytest.param(4096, 12288, marks=pytest.mark.gpu),
+    ],
+)
+def test_a_plain_layer(features: int, size: int, rows: int):
+    x, weight = random(rows, size), random(features, size, seed=1)
+    out, total = small_linear(x, weight)
+    assert total is x
+    assert_close(out, F.linear(x.float(), weight.float()))
+
+
+@ROWS
+def test_bias(rows: int):
+    x, weight, bias = random(rows, 40), random(30, 40, seed=1), random(30, seed=2)
+    assert_close(small_linear(x, weight, bias)[0], F.linear(x.float(), weight.float(), bias.float()))
+
+
+@ROWS
+@pytest.mark.parametrize(("features", "size"), [(22, 40), pytest.param(6144, 1024, marks=pytest.mark.gpu)])
+def test_a_gate(features: int, size: int, rows: int):
+    x, weight, bias = random(rows, size), random(features, size, seed=1), random(features, seed=2)
+    expected = torch_ops.silu_and_mul(F.linear(x.float(), weight.float(), bias.float()))
+    assert_close(small_linear(x, weight, bias, gated=True)[0], expected)
+
+
+@ROWS
+@pytest.mark.parametrize("has_residual", [False, True])
+@pytest.mark.parametrize(("features", "size"), [(30, 600), (4, 5000), pytest.param(24576, 4096, marks=pytest.mark.gpu)])
+def test_a_norm_before_and_the_new_residual(features: int, size: int, has_residual: bool, rows: int):
+    x, weight, norm_weight = random(rows, size), random(features, size, seed=1), random(size, seed=2)
+    residual = random(rows, size, seed=3) if has_residual else None
+    before = [x.clone(), None if residual is None else residual.clone()]
+    out, total = small_linear(x, weight, residual=residual, norm_weight=norm_weight, eps=1e-5)
+    assert torch.equal(x, before[0])
+    if residual is None:
+        assert total is x
+    else:
+        assert torch.equal(residual, before[1])
+        torch.testing.assert_close(total, x + residual)
+    normed = torch_ops.rms_norm(total.float(), norm_weight.float(), 1e-5)
+    assert_close(out, F.linear(normed, weight.float()))
+
+
+@pytest.mark.parametrize("rows", [1, MAX_ROWS])
+@pytest.mark.parametrize("features", [1, 512, 1024, 4096, 151936])
+@pytest.mark.parametrize("size", [1, 40, 1024, 3072, 17408])
+def test_a_tile_divides_among_warps(features: int, size: int, rows: int):
+    tiles = tiling(rows, features, size)
+    assert tiles.block_k % tiles.slices == 0
+    assert tiles.block_k // tiles.slices >= (16 if rows > 1 else 1)
+    assert tiles.block_n % 2 == 0
