@@ -49,7 +49,7 @@ class EngineConfig:
         "largest decode batch captured as a CUDA graph; 0: none (default: all of --max-running, at most 256)",
         minimum=0,
     )
-    tensor_parallel_size: int = option(1, "GPUs that share the model; only 1 is supported yet", minimum=1)
+    tensor_parallel_size: int = option(1, "GPUs that share the model, or processes that do on a CPU", minimum=1)
 
     def __post_init__(self) -> None:
         if str(self.dtype).startswith("torch."):
@@ -59,6 +59,3 @@ class EngineConfig:
         ratio = self.memory_ratio
         if ratio is not None and (not isinstance(ratio, int | float) or not 0 < ratio <= 1):
             raise ValueError(f"memory_ratio={ratio!r} is not a number in (0, 1]")
-        for name, only in (("tensor_parallel_size", 1), ("cuda_graph_max_bs", 0)):
-            if getattr(self, name) not in (only, None):
-                raise ValueError(f"{name}={getattr(self, name)} is not supported yet; only {only} is")

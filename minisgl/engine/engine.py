@@ -41,7 +41,7 @@ class Engine:
         self.device = spec.device
         self.vocab_size = model_config.vocab_size
         self.model = load_model(
-            checkpoint, model_config, dtype=spec.dtype, device=spec.device, load_format=spec.load_format
+            checkpoint, model_config, dtype=spec.dtype, device=spec.device, tp=spec.tp, load_format=spec.load_format
         )
         self.kv_pool = make_kv_pool(spec, model_config)
         row_len = div_ceil(spec.max_seq_len, spec.page_size)
@@ -54,8 +54,8 @@ class Engine:
                 page_table=self.page_table.device,
                 host_table=self.page_table.host,
                 page_size=spec.page_size,
-                num_qo_heads=model_config.num_qo_heads,
-                num_kv_heads=model_config.num_kv_heads,
+                num_qo_heads=spec.tp.shard("num_qo_heads", model_config.num_qo_heads),
+                num_kv_heads=spec.tp.shard("num_kv_heads", model_config.num_kv_heads),
                 head_dim=model_config.head_dim,
                 max_running_req=spec.max_running_req,
                 max_extend_tokens=spec.max_extend_tokens,

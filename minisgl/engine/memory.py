@@ -17,12 +17,14 @@ logger = get_logger(__name__)
 def make_kv_pool(spec: EngineSpec, model: ModelConfig) -> MHAKVCache:
     """The pool, of as many pages as `spec` says or its share of the memory still free holds; logged.
 
-    ValueError when that is not even one page, or more than there is memory for.
+    Every rank holds as many pages, of its own heads, as the one with the least room. ValueError when that is not even
+    one page, or more than there is memory for.
     """
-    shape = {"num_kv_heads": model.num_kv_heads, "num_layers": model.num_layers, "head_dim": model.head_dim}
+    num_kv_heads = spec.tp.shard("num_kv_heads", model.num_kv_heads)
+    shape = {"num_kv_heads": num_kv_heads, "num_layers": model.num_layers, "head_dim": model.head_dim}
     page_bytes = MHAKVCache.bytes_per_page(**shape, page_size=spec.page_size, dtype=spec.dtype)
     available = _available_bytes(spec.device)
-    num_pages = spec.num_pages or _pages_in_budget(spec, page_bytes, available)
+    num_pages = spec.tp.least(spec.num_pages or _pages_in_budget(spec, page_bytes, available))
     if num_pages * page_bytes > available:
         raise ValueError(f"{num_pages=} take {num_pages * page_bytes:,} bytes, but only {available:,} are available")
     logger.info("KV pool: %d pages of %d tokens, %.2f GiB", num_pages, spec.page_size, num_pages * page_bytes / 2**30)

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import torch
 
+from minisgl.distributed import TPInfo
 from minisgl.engine.config import EngineConfig
 from minisgl.kernel import triton
+from minisgl.models.base import check_shares
 from minisgl.models.config import DTYPES, ModelConfig
 from minisgl.utils.hardware import Hardware
 from minisgl.utils.logging import get_logger
@@ -19,7 +21,10 @@ MAX_GRAPH_SIZE = 256
 
 @dataclass(frozen=True, kw_only=True)
 class EngineSpec:
-    """An `EngineConfig` with nothing left open. num_pages None: sized from the memory free after loading."""
+    """An `EngineConfig` with nothing left open. num_pages None: sized from the memory free after loading.
+
+    tp: which rank this is of those that share the model; they have joined no group yet.
+    """
 
     device: torch.device
     dtype: torch.dtype
@@ -33,17 +38,24 @@ class EngineSpec:
     max_seq_len: int
     shared_prefix: bool
     cuda_graph_max_bs: int
+    tp: TPInfo
 
 
 def resolve(
-    config: EngineConfig, model: ModelConfig, hardware: Hardware, max_extend_tokens: int | None = None
+    config: EngineConfig,
+    model: ModelConfig,
+    hardware: Hardware,
+    max_extend_tokens: int | None = None,
+    rank: int = 0,
 ) -> EngineSpec:
     """Turn every "auto" into a value for this model on this machine, and log what came out.
 
     max_extend_tokens: the most prompt tokens of a batch. None: as few as a CPU computes at full speed, for all who run
     wait meanwhile; a GPU needs more to be busy.
     """
-    device = _resolve_device(config.device, hardware)
+    tp = TPInfo(rank, config.tensor_parallel_size)
+    check_shares(model, tp)
+    device = _resolve_device(config.device, hardware, tp)
     on_gpu = device.type == "cuda"
     backend = _resolve_backend(config.attention_backend, on_gpu)
     max_running_req = config.max_running_req or (256 if on_gpu else 64)
@@ -60,15 +72,21 @@ def resolve(
         max_seq_len=_resolve_max_seq_len(config.max_seq_len_override, model.max_position_embeddings),
         shared_prefix=config.shared_prefix == "auto",
         cuda_graph_max_bs=_resolve_graphs(config.cuda_graph_max_bs, backend, max_running_req),
+        tp=tp,
     )
     logger.info("resolved: %s", spec)
     return spec
 
 
-def _resolve_device(name: str, hardware: Hardware) -> torch.device:
+def _resolve_device(name: str, hardware: Hardware, tp: TPInfo) -> torch.device:
+    """One GPU a rank; on a CPU the ranks share the cores."""
     if name == "cuda" and not hardware.gpus:
         raise ValueError("device='cuda', but torch finds no CUDA device; use device='cpu' or a CUDA build of torch")
-    return torch.device("cuda", torch.cuda.current_device()) if name != "cpu" and hardware.gpus else torch.device("cpu")
+    if name == "cpu" or not hardware.gpus:
+        return torch.device("cpu")
+    if tp.size > len(hardware.gpus):
+        raise ValueError(f"tensor_parallel_size={tp.size}, but torch finds {len(hardware.gpus)} CUDA devices")
+    return torch.device("cuda", torch.cuda.current_device() if tp.size == 1 else tp.rank)
 
 
 def _resolve_backend(name: str, on_gpu: bool) -> str:
@@ -86,7 +104,9 @@ def _resolve_graphs(wanted: int | None, backend: str, max_running_req: int) -> i
     """The largest batch that is captured; 0: none, as for a backend whose forward passes cannot be."""
     if backend not in GPU_BACKENDS:
         if wanted:
-            raise ValueError(f"cuda_graph_max_bs={wanted} needs a GPU and attention_backend {' or '.join(GPU_BACKENDS)}")
+            raise ValueError(
+                f"cuda_graph_max_bs={wanted} needs a GPU and attention_backend {' or '.join(GPU_BACKENDS)}"
+            )
         return 0
     return min(max_running_req, MAX_GRAPH_SIZE if wanted is None else wanted)
 

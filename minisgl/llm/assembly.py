@@ -3,24 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from minisgl.core import Limits
+from minisgl.core import Forward, Limits
+from minisgl.distributed import SINGLE, TPInfo
 from minisgl.engine.engine import Engine
-from minisgl.engine.spec import resolve
+from minisgl.engine.spec import EngineSpec, resolve
 from minisgl.llm.config import LLMConfig, resolve_overlap
-from minisgl.models.checkpoint import open_checkpoint
+from minisgl.message import Inbox
+from minisgl.models.checkpoint import Checkpoint, open_checkpoint
 from minisgl.models.config import ModelConfig
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.scheduler import Scheduler
 from minisgl.tokenizer import Tokenizer, load_tokenizer
 from minisgl.utils.hardware import find_hardware
 
+if TYPE_CHECKING:
+    from minisgl.llm.tensor_parallel import Leader
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model whose weights are still to be read, and what becomes of the configuration with it here."""
+
+    checkpoint: Checkpoint
+    config: ModelConfig
+    spec: EngineSpec
+
+    def load(self, tp: TPInfo) -> Engine:
+        """tp: the same rank as in `spec`, now in touch with the others."""
+        return Engine(replace(self.spec, tp=tp), self.config, self.checkpoint)
+
 
 @dataclass(frozen=True)
 class Parts:
-    """The pieces of an LLM."""
+    """The pieces of an LLM. leader: of the other ranks, if there are any."""
 
     engine: Engine
     tokenizer: Tokenizer
@@ -29,20 +50,41 @@ class Parts:
     end_token_ids: frozenset[int]
     overlap: bool
     max_extend_tokens: int
+    leader: Leader | None = None
+
+    @property
+    def forward(self) -> Forward:
+        """On all ranks."""
+        return self.leader.forward if self.leader else self.engine.forward
+
+    def watched(self, inbox: Inbox) -> Inbox:
+        """The inbox; its reader learns besides when another rank has died."""
+        return self.leader.watched(inbox) if self.leader else inbox
+
+    def close(self) -> None:
+        """End the other ranks. May be called twice."""
+        if self.leader:
+            self.leader.close()
 
 
-def assemble(config: LLMConfig, path: Path, progress: Callable[[str], None] = lambda stage: None) -> Parts:
+def read_model(config: LLMConfig, path: Path, rank: int = 0) -> Model:
+    """The model at `path` as this rank has it. ValueError for what cannot work here."""
+    checkpoint = open_checkpoint(path, need_weights=config.engine.load_format != "dummy")
+    model_config = ModelConfig.from_hf(checkpoint.hf_config())
+    spec = resolve(config.engine, model_config, find_hardware(), config.scheduler.max_extend_tokens, rank)
+    return Model(checkpoint, model_config, spec)
+
+
+def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: None) -> Parts:
     """Load the model at `path`, size the pool. ValueError for what cannot work, before any weight is read.
 
     progress: is told what is being done now.
     """
     progress("config and tokenizer")
-    checkpoint = open_checkpoint(path, need_weights=config.engine.load_format != "dummy")
-    model_config = ModelConfig.from_hf(checkpoint.hf_config())
-    spec = resolve(config.engine, model_config, find_hardware(), config.scheduler.max_extend_tokens)
+    model = read_model(config, path)
+    spec = model.spec
     tokenizer = load_tokenizer(path)
-    progress("weights and KV pool")
-    engine = Engine(spec, model_config, checkpoint)
+    engine, leader = _load(model, config, path, progress)
     pool_len = engine.num_pages * spec.page_size
     limits = Limits(engine.vocab_size, spec.max_seq_len, pool_len, config.scheduler.heeds_priority)
     manager = CacheManager(
@@ -54,7 +96,7 @@ def assemble(config: LLMConfig, path: Path, progress: Callable[[str], None] = la
         config.scheduler.eviction,
     )
     overlap = resolve_overlap(config.scheduler, spec.device.type)
-    end_token_ids = checkpoint.end_token_ids()
+    end_token_ids = model.checkpoint.end_token_ids()
     scheduler = Scheduler(
         manager,
         limits,
@@ -67,4 +109,17 @@ def assemble(config: LLMConfig, path: Path, progress: Callable[[str], None] = la
         max_overtakes=config.scheduler.max_overtakes,
         lookahead=config.scheduler.lookahead,
     )
-    return Parts(engine, tokenizer, scheduler, limits, end_token_ids, overlap, spec.max_extend_tokens)
+    return Parts(engine, tokenizer, scheduler, limits, end_token_ids, overlap, spec.max_extend_tokens, leader)
+
+
+def _load(model: Model, config: LLMConfig, path: Path, progress: Progress) -> tuple[Engine, Leader | None]:
+    size = model.spec.tp.size
+    if size > 1:
+        try:
+            from minisgl.llm.tensor_parallel import load_on_all  # here, because one rank needs no sockets
+        except ModuleNotFoundError as error:
+            what = f"tensor_parallel_size={size} needs the extra `server`: pip install 'minisgl[server]'"
+            raise ValueError(f"{what} ({error.name} is missing)") from error
+        return load_on_all(model, config, path, progress)
+    progress("weights and KV pool")
+    return model.load(SINGLE), None

@@ -52,10 +52,12 @@ class EngineProcess:
         from minisgl.scheduler.loop import Loop
 
         try:
-            Loop(parts.scheduler, parts.engine.forward, self.inbox, self.outbox, parts.overlap).run()
+            Loop(parts.scheduler, parts.forward, parts.watched(self.inbox), self.outbox, parts.overlap).run()
         except Exception as error:
             logger.exception("the engine died")
             return self._fail(error)
+        finally:
+            parts.close()
         return 0
 
     def _load(self) -> tuple[Parts, EngineInfo]:

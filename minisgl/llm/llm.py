@@ -204,7 +204,7 @@ class LLM:
 
     def _forward(self, forward_input: ForwardInput) -> BatchOutput:
         """Every batch passes here once; replace it on the instance to watch batches go by."""
-        return self._parts.engine.forward(forward_input)
+        return self._parts.forward(forward_input)
 
     def _probe(self, ids: Int32Array, cache_salt: str) -> Probe:
         return Probe(len(ids), self.client.ask_cached(ids, cache_salt).result())

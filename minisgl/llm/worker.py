@@ -141,7 +141,7 @@ class Worker:
     def _run(self, assemble: Callable[[], Parts], forward: Forward) -> None:
         try:
             parts = assemble()
-            loop = Loop(parts.scheduler, forward, self._inbox, self._router, parts.overlap)
+            loop = Loop(parts.scheduler, forward, parts.watched(self._inbox), self._router, parts.overlap)
         except BaseException as error:
             self._started.set_exception(error)
             return
@@ -152,6 +152,8 @@ class Worker:
             logger.exception("the engine died")
             self.error = error
             self._router.close(f"the engine died: {error!r}")
+        finally:
+            parts.close()
 
 
 def _wait(future: Future[Any], seconds: float = 0.1) -> None:

@@ -28,12 +28,16 @@ ROPE_FREQS = "rope_freqs.weight"
 def create_model(config: ModelConfig, dtype: torch.dtype, device: torch.device, tp: TPInfo = SINGLE) -> BaseCausalLM:
     """The model, with this rank's share of every weight allocated on `device` but not written.
 
-    Next come `load_weight` for every tensor and `finish_loading`, or `init_dummy_weights`. ValueError, before anything
-    is allocated, if the ranks cannot share the model evenly.
+    Next come `load_weight` for every tensor and `finish_loading`, or `init_dummy_weights`. Errors of `check_shares`.
     """
+    check_shares(config, tp)
+    return MODELS[config.architecture]()(config, Placement(dtype, device, tp))
+
+
+def check_shares(config: ModelConfig, tp: TPInfo) -> None:
+    """ValueError, with numbers, if the ranks cannot share the model evenly. (A vocabulary is padded.)"""
     for name in ("num_qo_heads", "num_kv_heads", "intermediate_size"):
         tp.shard(name, getattr(config, name))
-    return MODELS[config.architecture]()(config, Placement(dtype, device, tp))
 
 
 class BaseCausalLM(nn.Module, ABC):

@@ -69,10 +69,10 @@ def test_the_predecessors_command_line_opens_the_shell(run, fake_llm):
     assert fake_llm.last.config == {"page_size": 4}
 
 
-def test_more_than_one_gpu_is_refused_by_the_config(run, fake_llm):
-    done = run("--model", "m", "--tensor-parallel-size", "2", "--shell")
-    assert done.code == 2
-    assert done.err.startswith("error: --tensor-parallel-size=2")
+def test_the_predecessors_command_line_says_how_many_gpus(run, fake_llm):
+    done = run("--model", "m", "--tensor-parallel-size", "2", "--shell", stdin="hi\n")
+    assert done.code == 0
+    assert fake_llm.last.config == {"tensor_parallel_size": 2}
 
 
 def test_a_reader_that_leaves_early_ends_the_command_quietly():

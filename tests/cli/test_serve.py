@@ -66,7 +66,7 @@ def test_the_key_may_come_from_the_environment_and_the_flag_wins(run, served, mo
     [
         (("--port", "70000"), "--port=70000"),
         (("--drain-timeout", "-1"), "--drain-timeout=-1.0"),
-        (("--tensor-parallel-size", "2"), "--tensor-parallel-size=2 is not supported yet"),
+        (("--tensor-parallel-size", "0"), "--tensor-parallel-size=0 is not an integer of at least 1"),
         (("--max-running", "0"), "--max-running=0 is not an integer of at least 1"),
         (("--cache-type", "naive", "--lookahead", "9"), "--lookahead=9 does nothing with --cache-type='naive'"),
     ],

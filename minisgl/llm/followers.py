@@ -1,0 +1,253 @@
+"""The processes of ranks 1 and up, as rank 0 has them: all of them compute, or none is left.
+
+Plans go out over a socket to each rank and never wait for it. A thread watches: whichever rank dies, runs out of memory
+alone or waits too long for another one ends them all, and `check` and `guard` then say why in rank 0.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from minisgl.distributed import Meeting, RankGroup, TPInfo
+from minisgl.llm.config import LLMConfig
+from minisgl.llm.processes import made, new_folder, running, tell
+from minisgl.message import ShutdownMsg
+from minisgl.message.plans import (
+    BatchFailed,
+    GoOnMsg,
+    JoinMsg,
+    RankFailed,
+    RankNews,
+    RankOrder,
+    RankStarted,
+    order_codec,
+    rank_news_codec,
+)
+from minisgl.message.sockets import NEWS, SocketInbox, SocketOutbox
+from minisgl.utils.logging import get_logger
+
+POLL_S = 0.1  # how soon a death is noticed
+AGREE_S = 3.0  # how long ranks may differ about whether a batch had memory
+STUCK_S = 300.0  # a step that takes longer waits for a rank that will never come
+START_S = 300.0  # the same for importing torch and reading the configuration
+LOAD_S = 3600.0  # how long one rank may load after another
+END_S = 5.0  # how long a rank may take to end
+MODULE = "minisgl.llm.rank_process"
+logger = get_logger(__name__)
+
+
+class RankDied(RuntimeError):  # noqa: N818 - it is news, not a mistake
+    """A rank is gone or of no use, and so is the engine. Its text says which and why."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Follower:
+    rank: int
+    process: subprocess.Popen[bytes]
+    outbox: SocketOutbox[RankOrder]
+
+    def how_it_ended(self, code: int) -> str:
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return f"the process of rank {self.rank} ended: {how}"
+
+
+class Followers:
+    """Starts ranks 1 .. size - 1 for the model at `path`; returns when all have read their configuration.
+
+    Raises as they do: ValueError for what the user can mend, else RankDied; OSError when one cannot be started. The
+    kernel kills them when the thread that made this ends.
+    """
+
+    def __init__(self, config: LLMConfig, path: Path, size: int, device: torch.device) -> None:
+        self.size, self.device = size, device
+        self._codec = order_codec()
+        self._stack = contextlib.ExitStack()
+        self._failure: Exception | None = None
+        self._failed = threading.Event()
+        self._is_closing = False
+        self._deadline: float | None = None  # of what rank 0 is at
+        self._group: RankGroup | None = None
+        self._unsettled: dict[int, dict[int, tuple[int, float]]] = {}  # step -> rank -> collectives, when it came
+        self._watcher = threading.Thread(target=self._watch, name="minisgl-ranks", daemon=True)
+        try:
+            self._followers = self._start(config, path)
+            self._wait_until_started()
+        except BaseException:
+            self._stack.close()
+            raise
+        self._watcher.start()
+
+    def join(self) -> TPInfo:
+        """Meet the others: rank 0's place among them."""
+        meeting = Meeting(timeout_s=START_S)
+        self.send(JoinMsg(meeting.port))
+        with self.guard():
+            self._group = meeting.join(0, self.size, self.device, LOAD_S)
+        return TPInfo(0, self.size, self._group)
+
+    def send(self, order: RankOrder) -> None:
+        """To every rank, without waiting."""
+        frame = self._codec.encode([order])
+        for follower in self._followers:
+            if not follower.outbox.offer(frame):
+                self._failed.wait(AGREE_S)  # it is dead, most likely, and the watcher knows better
+                self.check()
+                raise RankDied(f"rank {follower.rank} takes no more plans")
+
+    def check(self) -> None:
+        """Raises why the ranks cannot go on, if they cannot."""
+        if self._failure is not None:
+            raise self._failure
+
+    @contextlib.contextmanager
+    def guard(self, timeout_s: float = STUCK_S) -> Iterator[None]:
+        """For what waits for other ranks: an error of theirs is raised instead of what it led to here.
+
+        timeout_s: when to give up.
+        """
+        self._deadline = time.monotonic() + timeout_s
+        try:
+            yield
+        except Exception:
+            self._failed.wait(AGREE_S)
+            self.check()
+            raise
+        finally:
+            self._deadline = None
+        self.check()
+
+    def agree_on_failure(self, step: int) -> None:
+        """Rank 0 had no memory for this step: they go on if no other rank had, and all stopped at the same collective.
+
+        RankDied if they differ: some wait for the others for ever, or were about to.
+        """
+        assert self._group is not None
+        deadline = time.monotonic() + AGREE_S
+        while time.monotonic() < deadline:
+            self.check()
+            calls = [num_calls for num_calls, _ in self._unsettled.get(step, {}).values()]
+            if len(calls) == len(self._followers):
+                del self._unsettled[step]
+                if set(calls) == {self._group.num_calls}:
+                    self.send(GoOnMsg(step))
+                    return
+                break
+            time.sleep(0.001)
+        self._fail(RankDied(f"rank 0 ran out of memory in step {step} at another point than the others"))
+        self.check()
+
+    def close(self, patience_s: float = END_S) -> None:
+        """Tell them to end, and wait; who is still there after `patience_s` is killed. May be called twice."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        if self._failure is None:
+            with contextlib.suppress(RankDied):
+                self.send(ShutdownMsg())
+            self._wait_until_ended(patience_s)
+        if self._watcher.is_alive():
+            self._watcher.join(END_S)
+        self._stack.close()
+
+    # ---- starting
+
+    def _start(self, config: LLMConfig, path: Path) -> list[_Follower]:
+        folder = new_folder()
+        kwargs = config.to_kwargs() | {"model": str(path)}
+        ranks, threads = range(1, self.size), self._share_cores()
+        processes = [self._stack.enter_context(running(MODULE, folder, OMP_NUM_THREADS=threads)) for _ in ranks]
+        self._stack.enter_context(made(folder))
+        inbox = SocketInbox(folder / NEWS, rank_news_codec(), bind=True)
+        self._inbox = self._stack.enter_context(contextlib.closing(inbox))
+        followers = []
+        for rank, process in zip(ranks, processes, strict=True):
+            outbox = SocketOutbox(folder / plans_name(rank), self._codec, bind=True)
+            self._stack.enter_context(contextlib.closing(outbox))
+            tell(process, {"rank": rank, "config": kwargs})
+            followers.append(_Follower(rank, process, outbox))
+        return followers
+
+    def _share_cores(self) -> str:
+        """How many threads each rank computes with; rank 0 from here on, until it closes. A user's own word is kept."""
+        if "OMP_NUM_THREADS" in os.environ:
+            return os.environ["OMP_NUM_THREADS"]
+        before = torch.get_num_threads()
+        torch.set_num_threads(max(before // self.size, 1))
+        self._stack.callback(torch.set_num_threads, before)
+        return str(torch.get_num_threads())
+
+    def _wait_until_started(self) -> None:
+        started: set[int] = set()
+        deadline = time.monotonic() + START_S
+        while len(started) < len(self._followers):
+            for news in self._news():
+                if isinstance(news, RankStarted):
+                    started.add(news.rank)
+            self.check()
+            if time.monotonic() > deadline:
+                raise RankDied(f"only {len(started)} of {len(self._followers)} processes started in {START_S:.0f} s")
+
+    def _wait_until_ended(self, patience_s: float) -> None:
+        deadline = time.monotonic() + patience_s
+        for follower in self._followers:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                follower.process.wait(max(deadline - time.monotonic(), 0))
+
+    # ---- the watcher's thread
+
+    def _watch(self) -> None:
+        while not self._is_closing and self._failure is None:
+            for news in self._news():
+                if isinstance(news, BatchFailed):
+                    found = self._unsettled.setdefault(news.step, {})
+                    found[news.rank] = news.num_calls, time.monotonic()
+            self._look_for_waiters()
+
+    def _news(self) -> list[RankNews]:
+        """What they say; the last word of one that ended is why all fail."""
+        codes = [(follower, follower.process.poll()) for follower in self._followers]
+        news = self._inbox.receive(POLL_S)
+        for item in news:
+            if isinstance(item, RankFailed):
+                error = ValueError(item.error) if item.by_user else RankDied(f"rank {item.rank}: {item.error}")
+                self._fail(error)
+        for follower, code in codes:
+            if code is not None:
+                self._fail(RankDied(follower.how_it_ended(code)))
+        return news
+
+    def _look_for_waiters(self) -> None:
+        """Ranks that wait for others which will never come."""
+        now, deadline = time.monotonic(), self._deadline
+        for step, ranks in list(self._unsettled.items()):
+            for rank, (_, at) in list(ranks.items()):
+                if now - at > 2 * AGREE_S:
+                    self._fail(RankDied(f"rank {rank} alone ran out of memory in step {step}"))
+        if deadline is not None and now > deadline:
+            self._fail(RankDied("the ranks took too long: some wait for others that never come"))
+
+    def _fail(self, error: Exception) -> None:
+        """The first reason stays. Ends all ranks, and whatever rank 0 waits for."""
+        if self._failure is not None or self._is_closing:
+            return
+        self._failure = error
+        for follower in self._followers:
+            follower.process.kill()
+        self._failed.set()
+        if self._group is not None and self.device.type == "cuda":  # with gloo the end of a peer is an error already
+            self._group.abort()
+
+
+def plans_name(rank: int) -> str:
+    """Of a rank's socket in the folder."""
+    return f"plans-{rank}"
