@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Bits = TypeVar("Bits", int, npt.NDArray[np.uint64])
 _MASK64 = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, odd: its multiples visit every 64-bit number
 
@@ -12,6 +18,12 @@ def uniform(seed: int, position: int) -> float:
     return float((_mix64((start + (position + 1) * _GOLDEN) & _MASK64) >> 11) * 2.0**-53)
 
 
+def uniforms(seeds: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """`uniform` of each seed at its position, all [N]."""
+    starts = _mix64(seeds.astype(np.uint64) + np.uint64(_GOLDEN))
+    return (_mix64(starts + (positions + 1).astype(np.uint64) * np.uint64(_GOLDEN)) >> np.uint64(11)) * 2.0**-53
+
+
 def choice_seed(seed: int, index: int) -> int:
     """The int64 seed of choice `index` among n texts of one request. Choice 0 keeps the seed: n=1 is its first."""
     if index == 0:
@@ -20,7 +32,7 @@ def choice_seed(seed: int, index: int) -> int:
     return mixed - 2**64 if mixed >= 2**63 else mixed
 
 
-def _mix64(x: int) -> int:
+def _mix64(x: Bits) -> Bits:
     """Scramble 64 bits. Source: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) with Stafford's 13th mixer."""
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK64

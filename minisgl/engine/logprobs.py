@@ -43,19 +43,19 @@ class LogprobTensors(NamedTuple):
 
 
 def token_logprobs(logits: torch.Tensor, token_ids: torch.Tensor, top: int) -> LogprobTensors:
-    """Logprobs of token_ids [N] and of the `top` best tokens under logits [N, V] float32; nothing is changed.
+    """Logprobs of token_ids [N] and of the `top` best tokens under logits [N, V]; nothing is changed.
 
-    Id -1 (a failed row) and a NaN give numbers without meaning. Allocates [N, V].
+    Id -1 (a failed row) and a NaN give numbers without meaning. Allocates [N, V] float32.
     """
     token_ids = token_ids.long()
-    everything = torch.log_softmax(logits, dim=-1)
+    everything = torch.log_softmax(logits, dim=-1, dtype=torch.float32)
     best = everything.topk(min(top, logits.shape[-1]), dim=-1)
     chosen = everything.gather(-1, token_ids.clamp(min=0)[:, None])[:, 0]
     return LogprobTensors(token_ids, _finite(chosen), best.indices, _finite(best.values))
 
 
 def prompt_logprobs(logits: torch.Tensor, target_ids: torch.Tensor, top: int) -> tuple[TokenLogprobs, ...]:
-    """Logprobs of the tokens target_ids [N] that follow N positions of a prompt with logits [N, V] float32.
+    """Logprobs of the tokens target_ids [N] that follow N positions of a prompt with logits [N, V].
 
     Goes block by block, and waits for the device after each.
     """

@@ -19,10 +19,14 @@ from minisgl.core import Req, SamplingParams
 from minisgl.engine.transfer import to_device
 
 
+def may_edit(params: SamplingParams) -> bool:
+    """Whether there may be steps that change the logits of a request with these parameters."""
+    return _always_edits(params) or params.min_tokens > 0
+
+
 def is_edited(req: Req) -> bool:
     """Whether any step changes the logits of this request now."""
-    params = req.sampling_params
-    return params.repetition_penalty != 1 or _has_output_penalty(params) or bool(params.logit_bias) or _must_go_on(req)
+    return _always_edits(req.sampling_params) or _must_go_on(req)
 
 
 def edit_logits(logits: torch.Tensor, reqs: Sequence[Req], last_tokens: torch.Tensor | None) -> None:
@@ -33,6 +37,10 @@ def edit_logits(logits: torch.Tensor, reqs: Sequence[Req], last_tokens: torch.Te
     """
     for step in (_penalize_repetition, _penalize_output, _add_bias, _mask_end_tokens):
         step(logits, reqs, last_tokens)
+
+
+def _always_edits(params: SamplingParams) -> bool:
+    return params.repetition_penalty != 1 or _has_output_penalty(params) or bool(params.logit_bias)
 
 
 def _has_output_penalty(params: SamplingParams) -> bool:

@@ -17,10 +17,11 @@ from minisgl.engine.draws import draw
 from minisgl.engine.filters import drop_mask
 from minisgl.engine.logprobs import LogprobTensors, token_logprobs
 from minisgl.engine.penalties import edit_logits, is_edited
+from minisgl.engine.settings import NUM_SETTINGS, Rows, SettingsTable, clipped_temperature
 from minisgl.engine.transfer import to_device
+from minisgl.kernel import triton
 
 _ROWS_AT_ONCE = {"cpu": 16, "cuda": 256}  # what stays in a CPU's cache; on a GPU few launches count more
-_COLDEST, _HOTTEST = 1e-20, 1e20  # float32 stays finite; colder than this is greedy anyway
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,29 +55,78 @@ class Sampler:
     The order is that of Hugging Face: edits of the logits (see `penalties`), temperature, top_k, top_p, min_p (see
     `filters`), then a draw by (seed, num_generated) (see `draws`). Greedy rows take the best token after the edits, the
     lowest id of equal ones. What other rows ask for never matters.
+
+    On a GPU two kernels do everything but edits and log-probabilities (`choose`), so that a CUDA graph can hold them;
+    `finish` does the rest from the logits. Elsewhere torch does all of it. Logits may have any floating dtype.
     """
 
     def __init__(self, vocab_size: int, device: torch.device | str) -> None:
         self.vocab_size = vocab_size
         self.device = torch.device(device)
+        self.has_kernels = self.device.type == "cuda" and triton.in_use()
+        self._table = SettingsTable(vocab_size)
+
+    def settings(self, reqs: Sequence[Req]) -> Rows:
+        """[N, S] float64: what `choose` reads of each request. Valid until the next call."""
+        return self._table.rows(reqs)
+
+    def choose(self, logits: torch.Tensor, settings: torch.Tensor) -> torch.Tensor:
+        """[N] int32 tokens as in `SampleOutput`, without edits. Never waits; a CUDA graph may hold it.
+
+        logits: [N, V], not changed. settings: those of `settings` on the device, flat or not, and maybe more.
+        Only where `has_kernels`.
+        """
+        tokens: torch.Tensor = triton.operation("sampling", "sample_tokens")(logits, settings)
+        return tokens
+
+    def needs_more(self, reqs: Sequence[Req]) -> list[int]:
+        """Rows that `finish` has something to do for, ascending."""
+        rows = self._table.special(reqs)
+        return [row for row in rows if reqs[row].sampling_params.logprobs is not None or is_edited(reqs[row])]
+
+    def finish(
+        self,
+        logits: torch.Tensor,
+        reqs: Sequence[Req],
+        tokens: torch.Tensor,
+        settings: torch.Tensor,
+        prev_tokens: torch.Tensor | None = None,
+    ) -> SampleOutput:
+        """Write over the tokens of rows with edits, in `tokens`, and add log-probabilities.
+
+        logits, settings: as given to `choose`; the host may not wait for them. prev_tokens: as in `sample`.
+        """
+        more = self.needs_more(reqs)
+        rows = [row for row in more if is_edited(reqs[row])]
+        for start in range(0, len(rows), _ROWS_AT_ONCE["cuda"]):
+            part = rows[start : start + _ROWS_AT_ONCE["cuda"]]
+            index = to_device(part, torch.int64, self.device)
+            last_tokens = None if prev_tokens is None else prev_tokens[index]
+            edited = logits[index].float()
+            edit_logits(edited, [reqs[row] for row in part], last_tokens)
+            tokens[index] = self.choose(edited, settings.view(-1, NUM_SETTINGS)[index])
+        return _with_logprobs(tokens, logits, reqs, more)
 
     def sample(
         self, logits: torch.Tensor, reqs: Sequence[Req], prev_tokens: torch.Tensor | None = None
     ) -> SampleOutput:
-        """logits: [N, V] float32 of the last position of each request; not changed. N may be 0.
+        """logits: [N, V] of the last position of each request; not changed. N may be 0.
 
         prev_tokens: [N] integers on the device, the last token of each request with prev_row >= 0 (others: anything).
-        On a GPU the host does not wait, except for rows with top_p.
+        On a GPU the host does not wait, unless there are no kernels and a row has top_p.
         """
         expected = (len(reqs), self.vocab_size)
         assert logits.shape == expected, f"logits {tuple(logits.shape)}, {expected=}"
-        assert logits.dtype == torch.float32, f"logits are {logits.dtype}"
+        assert logits.dtype.is_floating_point, f"logits are {logits.dtype}"
+        if self.has_kernels:
+            settings = to_device(self.settings(reqs), torch.float64, self.device)
+            return self.finish(logits, reqs, self.choose(logits, settings), settings, prev_tokens)
         tokens = torch.empty(len(reqs), dtype=torch.int32, device=self.device)
         for method, rows in _groups(reqs, _ROWS_AT_ONCE[self.device.type]):
             group = [reqs[row] for row in rows]
             last_tokens = None if prev_tokens is None else _take(prev_tokens, rows)
             tokens[_index(rows, self.device)] = _choose(method, _take(logits, rows), group, last_tokens)
-        return _with_logprobs(tokens, logits, reqs)
+        return _with_logprobs(tokens, logits, reqs, range(len(reqs)))
 
 
 def _groups(reqs: Sequence[Req], max_rows: int) -> Iterator[tuple[_Method, list[int]]]:
@@ -105,18 +155,18 @@ def _choose(
 ) -> torch.Tensor:
     """[M] int32 tokens, -1 where no logit of the row is best: NaN, infinity, or every token masked."""
     if any(is_edited(req) for req in reqs):
-        logits = logits.clone(memory_format=torch.contiguous_format)
+        logits = logits.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
         edit_logits(logits, reqs, last_tokens)
     if method is _Method.GREEDY:
         best, tokens = logits.max(dim=-1)
     else:
-        best, tokens = _draw(logits, reqs, filtered=method is _Method.FILTERED)
+        best, tokens = _draw(logits.float(), reqs, filtered=method is _Method.FILTERED)
     return tokens.where(best.isfinite(), -1).int()
 
 
 def _draw(logits: torch.Tensor, reqs: Sequence[Req], filtered: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """The best score [M] of each row, and the token [M] drawn from it."""
-    temperatures = [min(max(req.sampling_params.temperature, _COLDEST), _HOTTEST) for req in reqs]
+    temperatures = [clipped_temperature(req.sampling_params) for req in reqs]
     scores = logits / to_device(temperatures, torch.float32, logits.device)[:, None]
     best = scores.amax(dim=-1, keepdim=True)
     if filtered:
@@ -127,11 +177,14 @@ def _draw(logits: torch.Tensor, reqs: Sequence[Req], filtered: bool) -> tuple[to
     return best[:, 0], draw(weights, [uniform(req.seed, req.num_generated) for req in reqs])
 
 
-def _with_logprobs(tokens: torch.Tensor, logits: torch.Tensor, reqs: Sequence[Req]) -> SampleOutput:
-    wanted = {row: req.sampling_params.logprobs for row, req in enumerate(reqs)}
+def _with_logprobs(
+    tokens: torch.Tensor, logits: torch.Tensor, reqs: Sequence[Req], rows: Sequence[int]
+) -> SampleOutput:
+    """rows: those that may want log-probabilities."""
+    wanted = {row: reqs[row].sampling_params.logprobs for row in rows}
     tops = {row: top for row, top in wanted.items() if top is not None}
     if not tops:
         return SampleOutput(tokens)
-    rows = list(tops)
-    logprobs = token_logprobs(_take(logits, rows), _take(tokens, rows), max(tops.values()))
+    asking = list(tops)
+    logprobs = token_logprobs(_take(logits, asking), _take(tokens, asking), max(tops.values()))
     return SampleOutput(tokens, logprobs, tops)

@@ -141,6 +141,7 @@ def test_one_nan_fails_its_row(kind: dict):
     assert by_kernel(logits, [kind, {}]) == [-1, int(logits[1].argmax())]
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_masked_tokens_leave_the_others():
     logits = torch.full((1, 600), -math.inf)
     logits[0, 400:404] = 1.0
@@ -154,6 +155,25 @@ def test_rows_may_lie_any_stride_apart_and_settings_may_go_on_beyond_them():
     assert by_kernel(logits[:, :300], kinds) == by_torch(logits[:, :300], kinds)
     more = settings_of(kinds, [0.5] * 3, 512)
     assert torch.equal(sample_tokens(logits[:2], more.flatten()), sample_tokens(logits, more)[:2])
+
+
+def test_a_sampler_with_kernels_gives_the_samples_of_one_without():
+    """Edited rows are chosen again from edited logits; which rows those are does not matter to the others."""
+    params = [
+        SamplingParams(temperature=1.0, repetition_penalty=1.5, logprobs=2),
+        SamplingParams(temperature=1.0, top_k=9),
+        SamplingParams(logit_bias={7: 50.0}),
+        SamplingParams(logprobs=0),
+    ]
+    reqs = [make_req(p, seed) for seed, p in enumerate(params)]
+    logits = random_logits(4, 300, torch.bfloat16)
+    without, with_kernels = Sampler(300, "cpu"), Sampler(300, "cpu")
+    with_kernels.has_kernels = True
+    expected, samples = (sampler.sample(logits, reqs) for sampler in (without, with_kernels))
+    assert samples.tokens.tolist() == expected.tokens.tolist()
+    assert samples.tokens[2] == 7
+    assert samples.logprob_tops == expected.logprob_tops == {0: 2, 3: 0}
+    assert all(torch.equal(*pair) for pair in zip(samples.logprobs, expected.logprobs, strict=True))
 
 
 def test_no_rows_give_no_tokens():

@@ -1,0 +1,74 @@
+"""What the sampling kernels read of each request: an array, made anew each step from what has not changed.
+
+Shape letters: N rows that sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import is_
+
+import numpy as np
+import numpy.typing as npt
+
+from minisgl.core import Req, SamplingParams
+from minisgl.core.seeds import uniforms
+from minisgl.engine.penalties import may_edit
+
+_COLDEST, _HOTTEST = 1e-20, 1e20  # float32 stays finite; colder than this is greedy anyway
+NUM_SETTINGS = 5
+_UNIFORM = 1  # the column that changes every step
+
+Rows = npt.NDArray[np.float64]
+
+
+def clipped_temperature(params: SamplingParams) -> float:
+    """What scores are divided by."""
+    return min(max(params.temperature, _COLDEST), _HOTTEST)
+
+
+class SettingsTable:
+    """The settings of the last rows asked for, so that a step writes only the random numbers of rows that go on."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+        self._params: list[SamplingParams] = []
+        self._rows: Rows = np.empty((0, NUM_SETTINGS))
+        self._draws = False
+        self._special: list[int] = []
+
+    def rows(self, reqs: Sequence[Req]) -> Rows:
+        """[N, 5] as `kernel.triton.sampling.sample_tokens` takes them. Valid until the next call."""
+        self._update(reqs)
+        if self._draws:
+            seeds = np.array([req.seed for req in reqs], np.int64)
+            positions = np.array([req.device_len - req.prompt_len for req in reqs], np.int64)
+            self._rows[:, _UNIFORM] = uniforms(seeds, positions)
+        return self._rows
+
+    def special(self, reqs: Sequence[Req]) -> list[int]:
+        """Rows whose logits may be edited, or whose log-probabilities are wanted."""
+        self._update(reqs)
+        return self._special
+
+    def _update(self, reqs: Sequence[Req]) -> None:
+        """Make the rows those of `reqs`. Objects that were there before keep theirs, wherever they stand now."""
+        params = [req.sampling_params for req in reqs]
+        if len(params) == len(self._params) and all(map(is_, params, self._params)):
+            return
+        known = {id(p): row for row, p in enumerate(self._params)}
+        places = [known.get(id(p), -1) for p in params]
+        rows = self._rows[places] if known else np.empty((len(params), NUM_SETTINGS))
+        for row, place in enumerate(places):
+            if place < 0:
+                rows[row] = self._row(params[row])
+        rows[:, _UNIFORM] = 0
+        self._params, self._rows = params, rows
+        self._draws = bool((rows[:, 0] > 0).any())
+        self._special = [row for row, p in enumerate(params) if p.logprobs is not None or may_edit(p)]
+
+    def _row(self, params: SamplingParams) -> tuple[float, ...]:
+        if params.is_greedy:
+            return 0.0, 0.0, 0.0, 1.0, 0.0
+        top_k = params.top_k if 0 < params.top_k < self._vocab_size else 0
+        return clipped_temperature(params), 0.0, top_k, params.top_p, params.min_p
