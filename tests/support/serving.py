@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from support.kv_oracle import VOCAB, OracleEngine
-from support.prefix_groups import check_groups
+from support.group_checks import check_groups
 
 from minisgl.core import BatchOutput, ForwardInput, Limits, SamplingParams
 from minisgl.kvcache import Namespace
