@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from minisgl.attention.base import AttnConfig, BaseAttnBackend
+from minisgl.attention.flashinfer_backend import FlashInferAttnBackend
 from minisgl.attention.torch_backend import TorchAttnBackend
+from minisgl.attention.triton_backend import TritonAttnBackend
 from minisgl.utils.registry import Registry
 
 ATTENTION_BACKENDS: Registry[Callable[[AttnConfig], BaseAttnBackend]] = Registry("attention backend")
 ATTENTION_BACKENDS.register("torch")(TorchAttnBackend)
+ATTENTION_BACKENDS.register("triton")(TritonAttnBackend)
+ATTENTION_BACKENDS.register("flashinfer")(FlashInferAttnBackend)
 
 
 def create_attention_backend(name: str, config: AttnConfig) -> BaseAttnBackend:

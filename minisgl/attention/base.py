@@ -49,6 +49,10 @@ class BaseAttnBackend(ABC):
 
     can_capture: bool = False
 
+    def can_replay(self, batch: Batch) -> bool:
+        """Whether a batch of decodes does well as a graph: where not, it is to be planned and run as it is."""
+        return True
+
     @abstractmethod
     def plan(self, batch: Batch, staging: Staging, padded: int | None = None) -> Any:
         """Everything that the layers of one forward pass share, as a frozen value. On the host alone.

@@ -67,6 +67,11 @@ class FlashInferMetadata:
     extend: PrefillCall | None = None
     prefix: PrefixPart | None = None
 
+    @property
+    def variant(self) -> None:
+        """All graphs of one size are alike."""
+        return
+
 
 class GraphCall(NamedTuple):
     """pages: where the graph lists its page numbers."""

@@ -11,6 +11,7 @@ Shape letters: N runs of pages, T query tokens, Hq query heads, Hkv KV heads, D 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -34,17 +35,19 @@ MIN_FLOAT_WORKSPACE = 128 << 20
 DECODE_TILE = 16  # rows of a tensor-core decode's tile
 
 
+def check_installed() -> None:
+    """ValueError if the package is missing. Imports nothing."""
+    if importlib.util.find_spec("flashinfer") is None:
+        raise ValueError(
+            "attention_backend='flashinfer' needs the package flashinfer-python: pip install 'minisgl[gpu]'"
+        )
+
+
 @cache
 def library() -> Any:
     """The package; ValueError if it is not installed."""
-    try:
-        return importlib.import_module("flashinfer")
-    except ModuleNotFoundError as error:
-        if error.name != "flashinfer":
-            raise
-        raise ValueError(
-            "attention_backend='flashinfer' needs the package flashinfer-python: pip install 'minisgl[gpu]'"
-        ) from None
+    check_installed()
+    return importlib.import_module("flashinfer")
 
 
 @dataclass(frozen=True)
