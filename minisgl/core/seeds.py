@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Bits = TypeVar("Bits", int, npt.NDArray[np.uint64])
 _MASK64 = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15  # 2^64 / golden ratio, odd: its multiples visit every 64-bit number
 
@@ -21,19 +20,24 @@ def uniform(seed: int, position: int) -> float:
 def uniforms(seeds: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """`uniform` of each seed at its position, all [N]."""
     starts = _mix64(seeds.astype(np.uint64) + np.uint64(_GOLDEN))
-    return (_mix64(starts + (positions + 1).astype(np.uint64) * np.uint64(_GOLDEN)) >> np.uint64(11)) * 2.0**-53
+    mixed = _mix64(starts + (positions + 1).astype(np.uint64) * np.uint64(_GOLDEN))
+    numbers: npt.NDArray[np.float64] = (mixed >> np.uint64(11)) * 2.0**-53
+    return numbers
 
 
 def choice_seed(seed: int, index: int) -> int:
     """The int64 seed of choice `index` among n texts of one request. Choice 0 keeps the seed: n=1 is its first."""
     if index == 0:
         return seed
-    mixed = _mix64((_mix64(seed & _MASK64) + index * _GOLDEN) & _MASK64)
+    mixed: int = _mix64((_mix64(seed & _MASK64) + index * _GOLDEN) & _MASK64)
     return mixed - 2**64 if mixed >= 2**63 else mixed
 
 
-def _mix64(x: Bits) -> Bits:
-    """Scramble 64 bits. Source: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) with Stafford's 13th mixer."""
+def _mix64(x: Any) -> Any:
+    """Scramble 64 bits: an int, or each number of a uint64 array.
+
+    Source: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014) with Stafford's 13th mixer.
+    """
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK64
     return x ^ (x >> 31)

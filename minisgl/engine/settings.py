@@ -35,6 +35,7 @@ class SettingsTable:
         self._params: list[SamplingParams] = []
         self._rows: Rows = np.empty((0, NUM_SETTINGS))
         self._draws = False
+        self._is_special = np.empty(0, np.bool_)
         self._special: list[int] = []
 
     def rows(self, reqs: Sequence[Req]) -> Rows:
@@ -58,14 +59,17 @@ class SettingsTable:
             return
         known = {id(p): row for row, p in enumerate(self._params)}
         places = [known.get(id(p), -1) for p in params]
-        rows = self._rows[places] if known else np.empty((len(params), NUM_SETTINGS))
-        for row, place in enumerate(places):
-            if place < 0:
-                rows[row] = self._row(params[row])
-        rows[:, _UNIFORM] = 0
-        self._params, self._rows = params, rows
-        self._draws = bool((rows[:, 0] > 0).any())
-        self._special = [row for row, p in enumerate(params) if p.logprobs is not None or may_edit(p)]
+        new = [row for row, place in enumerate(places) if place < 0]
+        # Place -1 is the last one: overwritten at once, but there must be one.
+        self._rows = np.vstack([self._rows, np.zeros((1, NUM_SETTINGS))])[places]
+        self._is_special = np.append(self._is_special, False)[places]
+        for row in new:
+            self._rows[row] = self._row(params[row])
+            self._is_special[row] = params[row].logprobs is not None or may_edit(params[row])
+        self._rows[:, _UNIFORM] = 0
+        self._params = params
+        self._draws = bool((self._rows[:, 0] > 0).any())
+        self._special = self._is_special.nonzero()[0].tolist()
 
     def _row(self, params: SamplingParams) -> tuple[float, ...]:
         if params.is_greedy:
