@@ -161,7 +161,7 @@ class TokenLogprobs:
 class BatchResult:
     """What one batch produced, on the host, row by row like `Batch.reqs`.
 
-    next_tokens: [B] int32, -1 where the row sampled nothing.
+    next_tokens: [B] int32, -1 where the row failed; of a row that samples nothing it says nothing.
     logprobs: of the sampled token, None where not asked for; empty when no row asked.
     prompt_logprobs: for prompt tokens [cached_len + 1, min(device_len + 1, prompt_len)) of the row; likewise.
     errors: why a row failed (its token is then -1), by row.

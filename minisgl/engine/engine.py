@@ -5,19 +5,24 @@ Shape letters: T tokens in the batch, B requests, N rows that sample, V vocabula
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
 from minisgl.attention import AttnConfig, create_attention_backend
 from minisgl.core import Batch, BatchOutput, Context, ForwardInput, Req, TokenLogprobs
-from minisgl.engine.inputs import PageTable, StepInputs, fill_in_tokens, stage_cells, stage_inputs
+from minisgl.engine.graphs import padded_sizes, prefill_batch
+from minisgl.engine.inputs import PageTable
 from minisgl.engine.logprobs import prompt_logprobs
-from minisgl.engine.memory import check_page_table_size, make_kv_pool
+from minisgl.engine.memory import check_page_table_size, make_kv_pool, measure
 from minisgl.engine.output import DeviceOutput, FailedOutput
-from minisgl.engine.sampler import Sampler
+from minisgl.engine.sampler import SampleOutput, Sampler
 from minisgl.engine.spec import EngineSpec
-from minisgl.engine.staging import make_staging
+from minisgl.engine.step import Decoded, Step
 from minisgl.engine.transfer import to_device
+from minisgl.kernel import BROKEN, mark_broken
+from minisgl.kvcache.pool import MHAKVCache
 from minisgl.models.checkpoint import Checkpoint
 from minisgl.models.config import ModelConfig
 from minisgl.models.loader import load_model
@@ -41,30 +46,15 @@ class Engine:
         self.device = spec.device
         self.vocab_size = model_config.vocab_size
         self.model = load_model(
-            checkpoint, model_config, dtype=spec.dtype, device=spec.device, tp=spec.tp, load_format=spec.load_format
+            checkpoint, model_config, spec.dtype, spec.device, tp=spec.tp, load_format=spec.load_format
         )
-        self.kv_pool = make_kv_pool(spec, model_config)
         row_len = div_ceil(spec.max_seq_len, spec.page_size)
         check_page_table_size(spec.max_running_req, row_len, self.device)
         self.page_table = PageTable(spec.max_running_req, row_len, spec.page_size, self.device)
-        backend = create_attention_backend(
-            spec.attention_backend,
-            AttnConfig(
-                kv_pool=self.kv_pool,
-                page_table=self.page_table.device,
-                host_table=self.page_table.host,
-                page_size=spec.page_size,
-                num_qo_heads=spec.tp.shard("num_qo_heads", model_config.num_qo_heads),
-                num_kv_heads=spec.tp.shard("num_kv_heads", model_config.num_kv_heads),
-                head_dim=model_config.head_dim,
-                max_running_req=spec.max_running_req,
-                max_extend_tokens=spec.max_extend_tokens,
-                shared_prefix=spec.shared_prefix,
-            ),
-        )
-        self.ctx = Context(page_size=spec.page_size, kv_pool=self.kv_pool, attn_backend=backend)
-        self._staging = make_staging(self.device)
         self.sampler = Sampler(self.vocab_size, self.device)
+        self.kv_pool = make_kv_pool(spec, model_config, reserved=measure(self._rehearse, self.device))
+        self._step = self._make_step(self.kv_pool)
+        self._capture()
 
     @property
     def num_pages(self) -> int:
@@ -76,48 +66,86 @@ class Engine:
 
         Out of memory fails the requests of this batch, nothing else.
         """
-        self.page_table.apply(forward_input.batch.page_table_update)
+        batch = forward_input.batch
+        self.page_table.apply(batch.page_table_update)
         try:
-            return self._forward(forward_input.batch, forward_input.previous)
+            return self._forward(batch)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            logger.error("batch of %d tokens ran out of memory: %s", forward_input.batch.num_tokens, error)
-            return FailedOutput(len(forward_input.batch.reqs), "out of memory while computing this batch")
+            logger.error("batch of %d tokens ran out of memory: %s", batch.num_tokens, error)
+            self._step.last_tokens.fill_(-1)
+            return FailedOutput(len(batch.reqs), "out of memory while computing this batch")
 
-    def _forward(self, batch: Batch, previous: BatchOutput | None) -> BatchOutput:
-        self._staging.begin()
-        cells = stage_cells(batch.page_table_update, self._staging)
-        inputs = stage_inputs(batch, self.page_table, self._staging)
-        metadata = self.ctx.attn_backend.plan(batch, self._staging)
-        self._staging.send()
-        self.page_table.apply_on_device(cells)
-        prev_tokens = self._previous_tokens(batch, inputs, previous)
-        if prev_tokens is not None:
-            fill_in_tokens(inputs, prev_tokens)
-        hidden = self.model(inputs.input_ids, inputs.positions, self.ctx.with_step(metadata, inputs.out_loc))
-        return self._sample(batch, hidden, inputs, prev_tokens)
+    # ---- building
 
-    def _previous_tokens(self, batch: Batch, inputs: StepInputs, previous: BatchOutput | None) -> torch.Tensor | None:
-        """[B] int32: for rows with a `prev_row`, the token that is still on the device; None if no row has one."""
-        if batch.prev_rows.max() < 0:
-            return None
-        assert isinstance(previous, DeviceOutput | FailedOutput), "a row names a previous output that is not there"
-        return previous.next_tokens.to(self.device)[inputs.prev_rows.clamp_min(0)]
+    def _make_step(self, kv_pool: MHAKVCache) -> Step:
+        spec, config = self.spec, self.model.config
+        attn_config = AttnConfig(
+            kv_pool=kv_pool,
+            page_table=self.page_table.device,
+            host_table=self.page_table.host,
+            page_size=spec.page_size,
+            num_qo_heads=spec.tp.shard("num_qo_heads", config.num_qo_heads),
+            num_kv_heads=spec.tp.shard("num_kv_heads", config.num_kv_heads),
+            head_dim=config.head_dim,
+            max_running_req=spec.max_running_req,
+            max_extend_tokens=spec.max_extend_tokens,
+            shared_prefix=spec.shared_prefix,
+        )
+        backend = create_attention_backend(spec.attention_backend, attn_config)
+        ctx = Context(page_size=spec.page_size, kv_pool=kv_pool, attn_backend=backend)
+        return Step(self.model, self.page_table, ctx, self.sampler)
 
-    def _sample(
-        self, batch: Batch, hidden: torch.Tensor, inputs: StepInputs, prev_tokens: torch.Tensor | None
-    ) -> BatchOutput:
-        rows = [row for row, req in enumerate(batch.reqs) if req.samples]
-        prompt = self._prompt_logprobs(batch, hidden)
-        last = hidden[inputs.last]
-        broken = ~torch.isfinite(last).all(dim=-1)  # a NaN in any of its tokens has come this far
+    @torch.inference_mode()
+    def _rehearse(self) -> Step:
+        """Run the largest batch of prompts and capture the largest graph, on a pool of one page."""
+        spec = self.spec
+        step = self._make_step(make_kv_pool(replace(spec, num_pages=1), self.model.config))
+        batch = prefill_batch(spec.max_extend_tokens, spec.max_running_req, spec.max_seq_len)
+        self._run(step, batch)
+        if spec.cuda_graph_max_bs:
+            step.capture([spec.cuda_graph_max_bs], spec.max_seq_len)
+        return step
+
+    @torch.inference_mode()
+    def _capture(self) -> None:
+        spec = self.spec
+        if spec.cuda_graph_max_bs:
+            self._step.capture(padded_sizes(spec.cuda_graph_max_bs), spec.max_seq_len)
+
+    # ---- running
+
+    def _forward(self, batch: Batch) -> BatchOutput:
+        decoded = self._step.replay(batch)
+        return self._run(self._step, batch) if decoded is None else self._take_decoded(batch, decoded)
+
+    def _take_decoded(self, batch: Batch, decoded: Decoded) -> DeviceOutput:
+        """The output of a replayed batch. Rows that want more than a graph does are sampled again, call by call."""
+        tokens = decoded.tokens[: len(batch.reqs)]
+        rows = self.sampler.needs_more(batch.reqs)
         if not rows:
-            return DeviceOutput.from_samples(len(batch.reqs), rows, None, prompt, broken)
+            return DeviceOutput(tokens, sampled=range(len(batch.reqs)))
         index = to_device(rows, torch.int64, self.device)
-        prev = None if prev_tokens is None else prev_tokens[index]
-        samples = self.sampler.sample(self.model.compute_logits(last[index]), [batch.reqs[row] for row in rows], prev)
-        return DeviceOutput.from_samples(len(batch.reqs), rows, samples, prompt, broken)
+        reqs, last_tokens = [batch.reqs[row] for row in rows], decoded.inputs.input_ids[index]
+        samples = self.sampler.sample(decoded.logits[index], reqs, last_tokens)
+        tokens[index] = torch.where(tokens[index] == BROKEN, BROKEN, samples.tokens)
+        return DeviceOutput(tokens, range(len(batch.reqs)), samples.logprobs, _tops(samples, rows))
+
+    def _run(self, step: Step, batch: Batch) -> DeviceOutput:
+        """Run a batch call by call."""
+        staged = step.stage(batch)
+        hidden = step.run(staged)
+        prompt = self._prompt_logprobs(batch, hidden)
+        hidden, last_tokens = hidden[staged.inputs.last], staged.inputs.input_ids[staged.inputs.last]
+        tokens = step.last_tokens[: len(batch.reqs)].fill_(-1)
+        rows = [row for row, req in enumerate(batch.reqs) if req.samples]
+        index = to_device(rows, torch.int64, self.device)
+        reqs = [batch.reqs[row] for row in rows]
+        samples = self.sampler.sample(self.model.compute_logits(hidden[index]), reqs, last_tokens[index])
+        tokens[index] = samples.tokens
+        mark_broken(hidden, tokens)  # a NaN in any of a row's tokens has come this far
+        return DeviceOutput(tokens, frozenset(rows), samples.logprobs, _tops(samples, rows), prompt)
 
     def _prompt_logprobs(self, batch: Batch, hidden: torch.Tensor) -> tuple[tuple[TokenLogprobs, ...], ...]:
         """By row; empty when no row asks."""
@@ -138,3 +166,8 @@ class Engine:
             logits = self.model.compute_logits(hidden[begin : begin + len(block)])
             found.extend(prompt_logprobs(logits, block.to(self.device), top))
         return tuple(found)
+
+
+def _tops(samples: SampleOutput, rows: list[int]) -> dict[int, int]:
+    """How many best tokens are wanted, by row of the batch."""
+    return {rows[i]: top for i, top in samples.logprob_tops.items()}

@@ -48,13 +48,8 @@ class PageTable:
         self.page_size = page_size
 
     def apply(self, update: PageTableUpdate) -> None:
-        """Write the cells on the host."""
+        """Write the cells on the host; the device's turn is `kernel.begin_step`."""
         self.host[update.rows, update.cols] = update.pages
-
-    def apply_on_device(self, cells: PageTableCells) -> None:
-        """The same for cells that have arrived there."""
-        if self.device.is_cuda and len(cells.rows):
-            self.device[cells.rows, cells.cols] = cells.pages
 
     def slots(self, table_idxs: Int32Array, positions: IntArray) -> Int32Array:
         """The slot of each position [N] of the row beside it [N]."""
@@ -63,19 +58,10 @@ class PageTable:
         return slots.astype(np.int32, copy=False)
 
 
-def stage_cells(update: PageTableUpdate, staging: Staging) -> PageTableCells:
-    """The changed cells of the page table, which will lie on the device once the step is sent."""
-    return PageTableCells(*map(staging.add, (update.rows, update.cols, update.pages)))
-
-
-def fill_in_tokens(inputs: StepInputs, prev_tokens: torch.Tensor) -> None:
-    """Put tokens that the host does not know yet where they belong. prev_tokens: [B], read for rows with a prev_row.
-
-    A row that failed has a token below 0 there; it is over, so any token will do.
-    """
-    last = inputs.last.long()
-    known = inputs.input_ids[last]
-    inputs.input_ids[last] = torch.where(inputs.prev_rows >= 0, prev_tokens.clamp_min(0), known)
+def stage_cells(update: PageTableUpdate, staging: Staging, padded: int | None = None) -> PageTableCells:
+    """The changed cells of the page table, which will lie on the device once the step is sent; row -1 is padding."""
+    rows = update.rows if padded is None else _pad(update.rows, padded, -1)
+    return PageTableCells(*(staging.add(values, padded) for values in (rows, update.cols, update.pages)))
 
 
 def stage_inputs(batch: Batch, table: PageTable, staging: Staging, padded: int | None = None) -> StepInputs:
@@ -86,11 +72,9 @@ def stage_inputs(batch: Batch, table: PageTable, staging: Staging, padded: int |
     positions = np.arange(ends[-1]) - (starts - batch.cached_lens).repeat(extend_lens)
     table_idxs = batch.table_idxs.repeat(extend_lens)
 
-    def stage(values: npt.NDArray[np.integer], fill: int) -> torch.Tensor:
-        values = values.astype(np.int32, copy=False)
-        if padded is not None:
-            values = np.pad(values, (0, padded - len(values)), constant_values=fill)
-        return staging.add(values, padded)
+    def stage(numbers: npt.NDArray[np.integer], fill: int) -> torch.Tensor:
+        values = numbers.astype(np.int32, copy=False)
+        return staging.add(values if padded is None else _pad(values, padded, fill), padded)
 
     return StepInputs(
         input_ids=stage(_known_ids(batch, starts), 0),
@@ -99,6 +83,12 @@ def stage_inputs(batch: Batch, table: PageTable, staging: Staging, padded: int |
         last=stage(ends - 1, 0),
         prev_rows=stage(batch.prev_rows, -1),
     )
+
+
+def _pad(values: Int32Array, length: int, fill: int) -> Int32Array:
+    padded = np.full(length, fill, np.int32)
+    padded[: len(values)] = values
+    return padded
 
 
 def _known_ids(batch: Batch, starts: IntArray) -> Int32Array:

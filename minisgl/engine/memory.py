@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Callable
+from typing import TypeVar
+
 import torch
 
 from minisgl.engine.spec import EngineSpec
@@ -14,16 +18,37 @@ from minisgl.utils.math import div_ceil
 logger = get_logger(__name__)
 
 
-def make_kv_pool(spec: EngineSpec, model: ModelConfig) -> MHAKVCache:
+T = TypeVar("T")
+
+
+def measure(work: Callable[[], T], device: torch.device) -> int:
+    """How much memory of `device` it takes to do `work` and to keep its result, which is given up again.
+
+    0 on a CPU, where the work is not done: its memory is not set aside.
+    """
+    if device.type != "cuda":
+        return 0
+    before = _available_bytes(device)
+    result = work()
+    torch.cuda.synchronize(device)
+    taken = before - _available_bytes(device)
+    del result
+    gc.collect()
+    torch.cuda.empty_cache()
+    return max(taken, 0)
+
+
+def make_kv_pool(spec: EngineSpec, model: ModelConfig, reserved: int = 0) -> MHAKVCache:
     """The pool, of as many pages as `spec` says or its share of the memory still free holds; logged.
 
+    reserved: bytes that are free now and will be needed by others.
     Every rank holds as many pages, of its own heads, as the one with the least room. ValueError when that is not even
     one page, or more than there is memory for.
     """
     num_kv_heads = spec.tp.shard("num_kv_heads", model.num_kv_heads)
     shape = {"num_kv_heads": num_kv_heads, "num_layers": model.num_layers, "head_dim": model.head_dim}
     page_bytes = MHAKVCache.bytes_per_page(**shape, page_size=spec.page_size, dtype=spec.dtype)
-    available = _available_bytes(spec.device)
+    available = _available_bytes(spec.device) - reserved
     num_pages = spec.tp.least(spec.num_pages or _pages_in_budget(spec, page_bytes, available))
     if num_pages * page_bytes > available:
         raise ValueError(f"{num_pages=} take {num_pages * page_bytes:,} bytes, but only {available:,} are available")
@@ -51,6 +76,14 @@ def _pages_in_budget(spec: EngineSpec, page_bytes: int, available: int) -> int:
             " raise memory_ratio or lower page_size"
         )
     return num_pages
+
+
+def log_gpu_memory(device: torch.device, weights: int, kv_pool: int, graphs: int) -> None:
+    """What the GPU's memory went to, in bytes each."""
+    free, total = torch.cuda.mem_get_info(device)
+    rest = total - free - weights - kv_pool - graphs
+    parts = {"weights": weights, "KV pool": kv_pool, "graphs": graphs, "the rest": rest, "free": free}
+    logger.info("GPU memory: %s GiB", ", ".join(f"{name} {num / 2**30:.2f}" for name, num in parts.items()))
 
 
 def _available_bytes(device: torch.device) -> int:

@@ -5,72 +5,57 @@ Shape letters: B requests in the batch, N rows of it that sampled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Mapping
+from types import MappingProxyType
 
 import numpy as np
 import torch
 
 from minisgl.core import BatchResult, TokenLogprobs
-from minisgl.engine.sampler import SampleOutput
-from minisgl.engine.transfer import to_device
+from minisgl.engine.logprobs import LogprobTensors
+from minisgl.kernel import BROKEN
 
-BROKEN = -2  # in place of a token: the row's hidden state is not finite
 NO_TOKEN_ERROR = "no token could be sampled: the logits hold NaN or infinity, or every token is masked"
+EMPTY: Mapping[int, int] = MappingProxyType({})
 PromptLogprobs = tuple[tuple[TokenLogprobs, ...], ...]
 
 
 class DeviceOutput:
     """What one batch gave; implements `core.BatchOutput`.
 
-    next_tokens: [B] int32 where the samples are, -1 where nothing was sampled or the row failed, BROKEN where its KV
-    cannot be trusted: the next batch reads its tokens there. The copy to the host starts at once, so that `result`
-    waits for this batch and no later one.
+    next_tokens: [B] int32 where the samples are, -1 where a row failed, BROKEN where its KV cannot be trusted.
+    The copy to the host starts at once: `result` waits for this batch and no later one, and a later one may overwrite
+    the tokens on a device.
     """
 
     def __init__(
-        self, next_tokens: torch.Tensor, rows: Sequence[int], samples: SampleOutput, prompt_logprobs: PromptLogprobs
+        self,
+        next_tokens: torch.Tensor,
+        sampled: Container[int],
+        logprobs: LogprobTensors | None = None,
+        logprob_tops: Mapping[int, int] = EMPTY,
+        prompt_logprobs: PromptLogprobs = (),
     ) -> None:
-        """rows: where in the batch each of the N samples belongs. prompt_logprobs: as in `BatchResult`."""
-        self.next_tokens = next_tokens
-        self._rows = frozenset(rows)
+        """sampled: rows of the batch that should have a token. logprobs: of the rows in logprob_tops, which says how
+        many best tokens each asked for. prompt_logprobs: as in `BatchResult`."""
+        self._num_rows = len(next_tokens)
+        self._sampled = sampled
         self._prompt_logprobs = prompt_logprobs
-        self._logprob_tops = {rows[i]: top for i, top in samples.logprob_tops.items()}
-        self._host_tokens = next_tokens.to("cpu", non_blocking=True)
-        self._host_logprobs = samples.logprobs.to_host() if samples.logprobs is not None else None
+        self._logprob_tops = logprob_tops
+        self._host_tokens = _to_host(next_tokens)
+        self._host_logprobs = logprobs.to_host() if logprobs is not None else None
         self._copied = torch.cuda.current_stream().record_event() if next_tokens.is_cuda else None
         self._result: BatchResult | None = None
-
-    @classmethod
-    def from_samples(
-        cls,
-        num_reqs: int,
-        rows: Sequence[int],
-        samples: SampleOutput | None,
-        prompt_logprobs: PromptLogprobs = (),
-        broken: torch.Tensor | None = None,
-    ) -> DeviceOutput:
-        """The output of B = num_reqs requests, of which `rows` sampled (None: none did).
-
-        broken: [B] bool, rows whose last hidden state is not finite. They fail even if they sampled nothing, for their
-        KV must not be kept for others.
-        """
-        device = broken.device if broken is not None else torch.device("cpu")
-        samples = samples or SampleOutput(torch.empty(0, dtype=torch.int32, device=device))
-        assert len(rows) == len(samples.tokens), f"{len(rows)} rows for {len(samples.tokens)} samples"
-        next_tokens = samples.tokens.new_full((num_reqs,), -1)
-        next_tokens[to_device(rows, torch.int64, next_tokens.device)] = samples.tokens
-        if broken is not None:
-            next_tokens.masked_fill_(broken, BROKEN)
-        return cls(next_tokens, rows, samples, prompt_logprobs)
 
     def result(self) -> BatchResult:
         """The batch's result on the host, made once; waits until it is there."""
         if self._result is None:
             if self._copied is not None:
                 self._copied.synchronize()
-            tokens = self._host_tokens.numpy().copy()
-            failed = [row for row, token in enumerate(tokens) if token == BROKEN or (token < 0 and row in self._rows)]
-            tokens[failed] = -1
+            tokens = self._host_tokens.numpy()
+            below = np.flatnonzero(tokens < 0).tolist()
+            failed = [row for row in below if tokens[row] == BROKEN or row in self._sampled]
+            tokens[below] = -1
             errors = dict.fromkeys(failed, NO_TOKEN_ERROR)
             self._result = BatchResult(tokens, self._logprobs(errors), self._prompt_logprobs, errors)
         return self._result
@@ -80,21 +65,22 @@ class DeviceOutput:
             return ()
         values = self._host_logprobs.to_values(list(self._logprob_tops.values()))
         by_row = dict(zip(self._logprob_tops, values, strict=True))
-        return tuple(None if row in errors else by_row.get(row) for row in range(len(self.next_tokens)))
+        return tuple(None if row in errors else by_row.get(row) for row in range(self._num_rows))
+
+
+def _to_host(tokens: torch.Tensor) -> torch.Tensor:
+    """A copy of its own, on its way."""
+    return tokens.to("cpu", non_blocking=True) if tokens.is_cuda else tokens.clone()
 
 
 class FailedOutput:
-    """A batch that could not be computed: every request of it fails with `message`. Implements `core.BatchOutput`.
-
-    next_tokens: [B] int32 on the host, all -1.
-    """
+    """A batch that could not be computed: every request of it fails with `message`. Implements `core.BatchOutput`."""
 
     def __init__(self, num_reqs: int, message: str) -> None:
-        self.next_tokens = torch.full((num_reqs,), -1, dtype=torch.int32)
+        self._num_reqs = num_reqs
         self._message = message
 
     def result(self) -> BatchResult:
         """No tokens, and the error for every row."""
-        rows = range(len(self.next_tokens))
-        tokens = np.full(len(rows), -1, dtype=np.int32)
-        return BatchResult(tokens, errors=dict.fromkeys(rows, self._message))
+        tokens = np.full(self._num_reqs, -1, dtype=np.int32)
+        return BatchResult(tokens, errors=dict.fromkeys(range(self._num_reqs), self._message))

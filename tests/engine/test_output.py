@@ -10,6 +10,7 @@ from minisgl.core import Req, SamplingParams, TokenLogprobs
 from minisgl.engine.logprobs import LOGPROB_FLOOR, prompt_logprobs
 from minisgl.engine.output import NO_TOKEN_ERROR, DeviceOutput, FailedOutput
 from minisgl.engine.sampler import SampleOutput, Sampler
+from minisgl.kernel import BROKEN
 
 V = 50
 
@@ -26,35 +27,49 @@ def random_logits(rows):
     return 3 * torch.randn(rows, V, generator=torch.Generator().manual_seed(0))
 
 
+def output_of(samples, rows):
+    """Of a batch as long as its last row, where `rows` sampled."""
+    tokens = torch.full((max(rows) + 1,), -1, dtype=torch.int32, device=samples.tokens.device)
+    tokens[list(rows)] = samples.tokens
+    tops = {rows[i]: top for i, top in samples.logprob_tops.items()}
+    return DeviceOutput(tokens, rows, samples.logprobs, tops)
+
+
 def result_of(logits, reqs):
-    samples = Sampler(V, "cpu").sample(logits, reqs)
-    return DeviceOutput.from_samples(len(reqs), range(len(reqs)), samples).result()
+    return output_of(Sampler(V, "cpu").sample(logits, reqs), range(len(reqs))).result()
 
 
 def numbers_of(entry):
     return [entry.logprob, *(logprob for _, logprob in entry.top)]
 
 
-def test_samples_are_put_into_the_rows_that_sampled():
-    output = DeviceOutput.from_samples(4, [1, 3], SampleOutput(torch.tensor([7, 8], dtype=torch.int32)))
-    assert output.next_tokens.tolist() == [-1, 7, -1, 8]
-    assert output.next_tokens.dtype == torch.int32
-    assert output.result().next_tokens.tolist() == [-1, 7, -1, 8]
-    assert output.result().next_tokens.dtype == np.int32
-    assert output.result().errors == {}
-    assert output.result().logprobs == output.result().prompt_logprobs == ()
+def test_rows_that_sampled_have_their_tokens():
+    result = output_of(SampleOutput(torch.tensor([7, 8], dtype=torch.int32)), [1, 3]).result()
+    assert result.next_tokens.tolist() == [-1, 7, -1, 8]
+    assert result.next_tokens.dtype == np.int32
+    assert result.errors == {}
+    assert result.logprobs == result.prompt_logprobs == ()
 
 
-def test_the_result_is_made_once():
-    output = DeviceOutput.from_samples(1, [0], SampleOutput(torch.tensor([7], dtype=torch.int32)))
+def test_the_result_is_made_once_from_the_tokens_as_they_were():
+    tokens = torch.tensor([7], dtype=torch.int32)
+    output = DeviceOutput(tokens, [0])
+    tokens.fill_(9)
+    assert output.result().next_tokens.tolist() == [7]
     assert output.result() is output.result()
 
 
 def test_a_batch_that_samples_nothing_gives_no_tokens_and_no_errors():
-    result = DeviceOutput.from_samples(2, [], None, ((), ())).result()
+    result = DeviceOutput(torch.tensor([-1, -1], dtype=torch.int32), [], prompt_logprobs=((), ())).result()
     assert result.next_tokens.tolist() == [-1, -1]
     assert result.errors == {}
     assert result.prompt_logprobs == ((), ())
+
+
+def test_a_broken_row_fails_even_if_it_sampled_nothing():
+    result = DeviceOutput(torch.tensor([BROKEN, 5], dtype=torch.int32), [1]).result()
+    assert result.next_tokens.tolist() == [-1, 5]
+    assert result.errors == {0: NO_TOKEN_ERROR}
 
 
 def test_a_row_that_failed_has_an_error_and_no_logprobs_and_the_others_have_theirs():
@@ -76,7 +91,7 @@ def test_each_row_gets_as_many_logprobs_as_it_asked_for_in_its_own_row_of_the_ba
     logits = random_logits(4)
     reqs = [make_req(), make_req(logprobs=0), make_req(logprobs=5), make_req(logprobs=2)]
     samples = Sampler(V, "cpu").sample(logits, reqs)
-    result = DeviceOutput.from_samples(6, [0, 2, 3, 5], samples).result()
+    result = output_of(samples, [0, 2, 3, 5]).result()
     assert [entry if entry is None else len(entry.top) for entry in result.logprobs] == [None, None, 0, 5, None, 2]
     expected = torch.log_softmax(logits, -1)
     for row, sample in ((2, 1), (3, 2), (5, 3)):
@@ -129,7 +144,7 @@ def test_a_result_does_not_wait_for_later_work():
     logits = random_logits(4).cuda()
     best = logits.argmax(-1).tolist()
     samples = Sampler(V, "cuda").sample(logits, [make_req(logprobs=3)] * 4)
-    output = DeviceOutput.from_samples(4, range(4), samples)
+    output = output_of(samples, range(4))
     later = torch.cuda.Event()
     torch.cuda._sleep(2_000_000_000)
     later.record()

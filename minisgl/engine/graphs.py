@@ -1,0 +1,112 @@
+"""Decode steps as CUDA graphs: captured once for a few padded batch sizes, replayed with a handful of host calls.
+
+A graph reads and writes the same addresses each time. What varies reaches it through the staging buffer, whose layout
+follows from the padded size alone; the page table, the KV pool and the buffer of last tokens stay where they are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from minisgl.core import Batch, PageTableUpdate, PrefixGroup, Req, SamplingParams
+from minisgl.core.batch import NO_IDS
+
+PATIENCE_S = 1.0  # capturing that is over sooner shows no bar
+NO_UPDATE = PageTableUpdate(NO_IDS, NO_IDS, NO_IDS)
+
+
+def padded_sizes(largest: int) -> list[int]:
+    """The batch sizes worth a graph: dense where a row more is felt, then in steps of 16. Ascending, `largest` too."""
+    sizes = {1, 2, 4, 8, *range(16, largest, 16), largest}
+    return sorted(size for size in sizes if size <= largest)
+
+
+class Key(NamedTuple):
+    """Which graph. variant: of the attention backend's plan; kernels that a plan does not need are left out."""
+
+    size: int
+    variant: Hashable
+
+
+class Captured(NamedTuple):
+    """A graph, and what its captured call returned: tensors that each replay fills anew."""
+
+    graph: torch.cuda.CUDAGraph
+    result: object
+
+
+class GraphPool:
+    """Graphs by key, in one pool of memory: no two of them ever run at the same time.
+
+    Kernels are compiled and libraries make their workspaces at the first, uncaptured run of each key.
+    """
+
+    def __init__(self) -> None:
+        self._captured: dict[Key, Captured] = {}
+        self._sizes: list[int] = []  # ascending
+        self._memory: Any = None
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._captured
+
+    def __len__(self) -> int:
+        return len(self._captured)
+
+    def size_for(self, num_rows: int) -> int | None:
+        """The smallest captured size that holds so many rows."""
+        index = bisect_left(self._sizes, num_rows)
+        return self._sizes[index] if index < len(self._sizes) else None
+
+    def capture(self, key: Key, compute: Callable[[], object]) -> None:
+        """Run `compute` once as it is and once to record it."""
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            compute()
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._memory, stream=stream, capture_error_mode="thread_local"):
+            result = compute()
+        self._memory = graph.pool()
+        self._captured[key] = Captured(graph, result)
+        self._sizes = sorted({*self._sizes, key.size})
+
+    def replay(self, key: Key) -> object:
+        """What `compute` returned, filled anew once the device gets there."""
+        captured = self._captured[key]
+        captured.graph.replay()
+        return captured.result
+
+
+def rehearsals(sizes: Sequence[int], page_size: int, max_seq_len: int) -> Iterator[tuple[int, Batch]]:
+    """For every size, largest first, batches of decodes that make a backend show its variants: without and with a long
+    prefix that all rows share. All pages are page 0, so that any pool will do."""
+    bar = tqdm(sorted(sizes, reverse=True), desc="Capturing", unit="graph", disable=None, delay=PATIENCE_S, leave=False)
+    for size in bar:
+        yield size, decode_batch(size, length=1)
+        shared = (max_seq_len - 1) // page_size * page_size
+        if size > 1 and shared:
+            rows = np.arange(size, dtype=np.int32)
+            yield size, decode_batch(size, max_seq_len, (PrefixGroup(rows, 0, shared),))
+
+
+def decode_batch(size: int, length: int, groups: tuple[PrefixGroup, ...] = ()) -> Batch:
+    """A made-up batch of `size` requests that each compute token number `length`."""
+    ids = np.zeros(length, np.int32)
+    reqs = tuple(Req(row, row, length - 1, length, length + 1, length, ids, SamplingParams()) for row in range(size))
+    return Batch(reqs, NO_UPDATE, step=0, groups=groups)
+
+
+def prefill_batch(num_tokens: int, max_rows: int, max_seq_len: int) -> Batch:
+    """A made-up batch of `num_tokens` prompt tokens, as far as the rows can hold them."""
+    lengths = [min(max_seq_len, num_tokens - begin) for begin in range(0, num_tokens, max_seq_len)][:max_rows]
+    ids = np.zeros(max(lengths), np.int32)
+    reqs = tuple(Req(row, row, 0, n, n + 1, n, ids, SamplingParams()) for row, n in enumerate(lengths))
+    return Batch(reqs, NO_UPDATE, step=0)

@@ -1,0 +1,133 @@
+"""One forward pass, from a batch on the host to hidden states: run call by call, or replayed from a CUDA graph.
+
+Shape letters: T tokens in the batch, B requests, H hidden size, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+
+from minisgl.core import Batch, Context
+from minisgl.engine.graphs import GraphPool, Key, rehearsals
+from minisgl.engine.inputs import PageTable, PageTableCells, StepInputs, stage_cells, stage_inputs
+from minisgl.engine.sampler import Sampler
+from minisgl.engine.staging import make_staging
+from minisgl.kernel import begin_step, mark_broken
+from minisgl.models.base import BaseCausalLM
+
+
+class Staged(NamedTuple):
+    """What a forward pass reads, on its way to the device. metadata: of the attention backend."""
+
+    cells: PageTableCells
+    inputs: StepInputs
+    metadata: Any
+
+
+class Decoded(NamedTuple):
+    """What a captured decode step leaves: it is overwritten by the next one, and holds anything in padded rows.
+
+    logits [B, V] of the model's dtype. tokens [B] int32 as in `DeviceOutput`.
+    """
+
+    inputs: StepInputs
+    logits: torch.Tensor
+    tokens: torch.Tensor
+
+
+class Step:
+    """Runs batches, and keeps the tokens of the last one where the next one looks for those that the host awaits.
+
+    last_tokens: [most rows of a batch] int32, row by row like the batch that was run last.
+    """
+
+    def __init__(self, model: BaseCausalLM, page_table: PageTable, ctx: Context, sampler: Sampler) -> None:
+        self._model = model
+        self._page_table = page_table
+        self._ctx = ctx
+        self._sampler = sampler
+        self._staging = make_staging(page_table.device.device)
+        self._graphs = GraphPool()
+        self.last_tokens = torch.full_like(page_table.device[:, 0], -1)
+
+    @property
+    def num_graphs(self) -> int:
+        return len(self._graphs)
+
+    def stage(self, batch: Batch) -> Staged:
+        """Send what the forward pass of this batch reads to the device."""
+        self._staging.begin()
+        staged = self._add(batch, padded=None)
+        self._staging.send()
+        return staged
+
+    def run(self, staged: Staged) -> torch.Tensor:
+        """Hidden states after the final norm, [T, H]."""
+        inputs = staged.inputs
+        begin_step(
+            *(self._page_table.device, *staged.cells),
+            *(inputs.input_ids, inputs.last, inputs.prev_rows, self.last_tokens),
+        )
+        ctx = self._ctx.with_step(staged.metadata, inputs.out_loc)
+        hidden: torch.Tensor = self._model(inputs.input_ids, inputs.positions, ctx)
+        return hidden
+
+    def capture(self, sizes: Sequence[int], max_seq_len: int) -> None:
+        """Make the graphs for decode batches of these padded sizes."""
+        for size, batch in rehearsals(sizes, self._page_table.page_size, max_seq_len):
+            self._staging.begin()
+            staged, settings = self._add_padded(batch, size)
+            self._staging.send()
+            key = Key(size, staged.metadata.variant)
+            if key not in self._graphs:
+                self._graphs.capture(key, partial(self._decode, staged, settings))
+
+    def replay(self, batch: Batch) -> Decoded | None:
+        """Run a batch by its graph. None if none fits: it has prompts, or too many rows, or too many new cells."""
+        size = self._graphs.size_for(len(batch.reqs))
+        if size is None or batch.num_decodes < len(batch.reqs):
+            return None
+        if len(batch.page_table_update.rows) > _max_cells(size):
+            return None
+        self._staging.begin()
+        staged, _ = self._add_padded(batch, size)
+        key = Key(size, staged.metadata.variant)
+        if key not in self._graphs:
+            return None
+        self._staging.send()
+        return cast(Decoded, self._graphs.replay(key))
+
+    def _add(self, batch: Batch, padded: int | None) -> Staged:
+        return Staged(
+            cells=stage_cells(batch.page_table_update, self._staging, padded and _max_cells(padded)),
+            inputs=stage_inputs(batch, self._page_table, self._staging, padded),
+            metadata=self._ctx.attn_backend.plan(batch, self._staging, padded),
+        )
+
+    def _add_padded(self, batch: Batch, size: int) -> tuple[Staged, torch.Tensor]:
+        """And the sampler's settings for each row."""
+        staged = self._add(batch, padded=size)
+        settings = self._sampler.settings(batch.reqs)
+        padding = np.zeros((size - len(settings), settings.shape[1]), settings.dtype)
+        rows = self._staging.add(np.concatenate([settings, padding]).ravel(), settings.shape[1] * size)
+        return staged, rows.view(size, -1)
+
+    def _decode(self, staged: Staged, settings: torch.Tensor) -> Decoded:
+        """What is captured: nothing here waits for the device, or depends on a value."""
+        hidden = self.run(staged)
+        logits = self._model.compute_logits(hidden)
+        tokens = self._sampler.choose(logits, settings)
+        mark_broken(hidden, tokens)
+        kept = self.last_tokens[: len(tokens)]
+        kept.copy_(tokens)
+        return Decoded(staged.inputs, logits, kept)
+
+
+def _max_cells(size: int) -> int:
+    """Page-table cells that a graph for `size` rows can write: one or two a row, and some for rows rewritten."""
+    return 2 * size + 256
