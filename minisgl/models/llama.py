@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from minisgl.core import Context
-from minisgl.kernel import silu_and_mul
 from minisgl.layers import (
     AttentionLayer,
     ColumnParallelLinear,
@@ -41,8 +40,12 @@ class LlamaAttention(nn.Module):
         self.attn = AttentionLayer(layer_id, num_qo_heads, num_kv_heads, head_dim)
         self.o_proj = RowParallelLinear(q_size, hidden, bias, place)
 
-    def forward(self, x: torch.Tensor, rotation: Rotation, ctx: Context) -> torch.Tensor:
-        return self.o_proj.forward(self.attn.forward(self.qkv_proj.forward(x), rotation, ctx))
+    def forward(
+        self, x: torch.Tensor, residual: torch.Tensor | None, norm: RMSNorm, rotation: Rotation, ctx: Context
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(attention of norm(residual + x), residual + x); both [T, H], given up."""
+        qkv, residual = self.qkv_proj.after_norm(x, residual, norm)
+        return self.o_proj.forward(self.attn.forward(qkv, rotation, ctx)), residual
 
 
 class LlamaMLP(nn.Module):
@@ -51,11 +54,14 @@ class LlamaMLP(nn.Module):
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__()
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
-        self.gate_up_proj = ColumnParallelLinear(hidden, {"gate_proj": inner, "up_proj": inner}, bias, place)
+        parts = {"gate_proj": inner, "up_proj": inner}
+        self.gate_up_proj = ColumnParallelLinear(hidden, parts, bias, place, gated=True)
         self.down_proj = RowParallelLinear(inner, hidden, bias, place)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down_proj.forward(silu_and_mul(self.gate_up_proj.forward(x)))
+    def forward(self, x: torch.Tensor, residual: torch.Tensor, norm: RMSNorm) -> tuple[torch.Tensor, torch.Tensor]:
+        """(the MLP of norm(residual + x), residual + x); both [T, H], given up."""
+        gate, residual = self.gate_up_proj.after_norm(x, residual, norm)
+        return self.down_proj.forward(gate), residual
 
 
 class LlamaDecoderLayer(nn.Module):
@@ -71,11 +77,9 @@ class LlamaDecoderLayer(nn.Module):
     def forward(
         self, x: torch.Tensor, residual: torch.Tensor | None, rotation: Rotation, ctx: Context
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """x: [T, H], given up. residual: [T, H], written in place; None in the first layer."""
-        x, residual = self.input_layernorm.add_and_norm(x, residual)
-        x = self.self_attn.forward(x, rotation, ctx)
-        x, residual = self.post_attention_layernorm.add_and_norm(x, residual)
-        return self.mlp.forward(x), residual
+        """x, residual: [T, H], given up; no residual in the first layer."""
+        x, residual = self.self_attn.forward(x, residual, self.input_layernorm, rotation, ctx)
+        return self.mlp.forward(x, residual, self.post_attention_layernorm)
 
 
 class LlamaModel(nn.Module):
