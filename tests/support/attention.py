@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from support.prefix_groups import find_groups
 
 from minisgl.attention import AttnConfig, create_attention_backend
 from minisgl.core import Batch, PageTableUpdate, Req, SamplingParams
-from minisgl.engine.staging import HostStaging
+from minisgl.engine.staging import make_staging
 from minisgl.kvcache.pool import MHAKVCache
 
 NUM_LAYERS = 2
@@ -73,7 +74,9 @@ class AttentionCase:
     def batch(self) -> Batch:
         none = np.empty(0, np.int32)
         reqs = tuple(self._req(uid, row) for uid, row in enumerate(self.rows))
-        return Batch(reqs=reqs, page_table_update=PageTableUpdate(none, none, none), step=0)
+        num_pages = np.array([row.cached // self.shape.page_size for row in self.rows])
+        groups = find_groups(self.table[[req.table_idx for req in reqs]], num_pages, self.shape.page_size)
+        return Batch(reqs=reqs, page_table_update=PageTableUpdate(none, none, none), step=0, groups=groups)
 
     def config(self) -> AttnConfig:
         shape = self.shape
@@ -89,13 +92,15 @@ class AttentionCase:
             max_extend_tokens=self.num_tokens,
         )
 
-    def backend(self):
-        return create_attention_backend("torch", self.config())
+    def backend(self, name: str = "torch"):
+        return create_attention_backend(name, self.config())
 
-    def run(self, layer_id: int = 0) -> torch.Tensor:
+    def run(self, layer_id: int = 0, name: str = "torch") -> torch.Tensor:
         """[T, Hq * D] from the backend."""
-        backend = self.backend()
-        meta = backend.plan(self.batch(), HostStaging())
+        backend, staging = self.backend(name), make_staging(torch.device(self.shape.device))
+        staging.begin()
+        meta = backend.plan(self.batch(), staging)
+        staging.send()
         self.store_new(layer_id)
         return backend.forward(self.q, self.k, self.v, layer_id, meta)
 

@@ -1,0 +1,185 @@
+"""Splits what decodes read into work items for the kernels, evenly over programs that all run at once.
+
+What one row reads is a stretch of a long line, one after the other; the line is cut into equal columns, one for each
+program (a program a KV head). A cut inside a stretch makes two items of it, whose results are joined:
+
+    rows       |      0      |  1  |           2            | 3 |
+    columns    |     0     |     1     |     2     |     3      |
+    items      |     0     |1|  2  | 3 |     4     |  5     | 6 |
+
+So there are at most as many items as rows and cuts together, however long the rows are.
+
+Shape letters: B rows, C columns, I items, E queries listed, N partial results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from minisgl.attention.index import IntArray
+from minisgl.attention.shared_prefix import SharedRange
+from minisgl.kernel.attention_work import ITEM_FIELDS
+
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
+
+class Split(NamedTuple):
+    """Items of stretches. stretch, begin, end: [I] each, begin and end within the stretch; columns: [C + 1], the items
+    where each begins. first: [B + 1], where the items of each stretch begin."""
+
+    stretch: Int64
+    begin: Int64
+    end: Int64
+    columns: Int64
+    first: Int64
+
+
+def split_evenly(lengths: IntArray, num_columns: int, grain: int) -> Split:
+    """Cut stretches of `lengths` [B] tokens, each 0 or more, into items of whole grains of tokens but for the last.
+
+    An item costs a grain besides what it reads. A stretch of no tokens has one item.
+    """
+    costs = -(-lengths // grain) + 1
+    ends = np.cumsum(costs)
+    starts = ends - costs
+    cuts = np.arange(num_columns) * int(ends[-1]) // num_columns
+    of_cut = np.searchsorted(ends, cuts, side="right")
+    # A cut into the cost of an item falls before it, so that none is empty.
+    cuts = np.where(cuts - starts[of_cut] <= 1, starts[of_cut], cuts)
+    keys = np.union1d(starts, cuts)
+    stretch = np.searchsorted(ends, keys, side="right")
+    begin = np.maximum(keys - starts[stretch] - 1, 0) * grain
+    first = np.searchsorted(stretch, np.arange(len(lengths) + 1))
+    end = np.empty_like(begin)
+    end[:-1] = begin[1:]
+    end[first[1:] - 1] = lengths
+    columns = np.append(np.searchsorted(keys, cuts), len(keys))
+    return Split(stretch, begin, end, columns, first)
+
+
+class OwnWork(NamedTuple):
+    """What each row reads alone, for `paged_decode`. items: [I * ITEM_FIELDS]; columns: [C + 1]."""
+
+    items: Int32
+    columns: Int32
+
+
+class TileWork(NamedTuple):
+    """What tiles of queries read, for `tile_attention`, and how results are joined, for `merge_partials`.
+
+    queries: [E]; items: [I * TILE_FIELDS]; columns: [C + 1]; parts: [N], row by row; part_begins: [rows + 1]; None
+    where nothing is joined.
+    """
+
+    queries: Int32
+    items: Int32
+    columns: Int32
+    parts: Int32 | None = None
+    part_begins: Int32 | None = None
+
+
+class Tiles(NamedTuple):
+    """Queries [first, first + count) of a list, which read [begin, end) of a table row. position: of the first one."""
+
+    first: IntArray
+    count: IntArray
+    table_row: IntArray
+    begin: IntArray
+    end: IntArray
+    position: IntArray
+
+    @staticmethod
+    def of(sizes: IntArray, tile_rows: int) -> tuple[IntArray, IntArray, IntArray]:
+        """Lists of `sizes` queries, one after the other, in tiles: (list, first, count) of each tile."""
+        tiles = -(-sizes // tile_rows)
+        of_tile = np.repeat(np.arange(len(sizes)), tiles)
+        before = (np.arange(len(of_tile)) - np.repeat(np.cumsum(tiles) - tiles, tiles)) * tile_rows
+        count = np.minimum(sizes[of_tile] - before, tile_rows)
+        return of_tile, (np.cumsum(sizes) - sizes)[of_tile] + before, count
+
+    def items(self, split: Split, partial: IntArray) -> Int32:
+        """partial: [I], of the first query of each item."""
+        tile, begin = split.stretch, self.begin[split.stretch]
+        kept = (self.first[tile], self.count[tile], self.table_row[tile])
+        fields = (*kept, begin + split.begin, begin + split.end, partial, self.position[tile])
+        return np.stack(fields, axis=1).astype(np.int32).ravel()
+
+
+def plan_own(table_idxs: IntArray, begins: IntArray, ends: IntArray, num_columns: int, grain: int) -> OwnWork:
+    """Row b of table row table_idxs[b] reads [begins[b], ends[b]); one that begins later than at 0 is joined later."""
+    split = split_evenly(ends - begins, num_columns, grain)
+    row, offset = split.stretch, begins[split.stretch]
+    counts = np.where(begins > 0, 0, np.diff(split.first))
+    fields = (row, table_idxs[row], split.begin + offset, split.end + offset, split.first[row], counts[row])
+    return OwnWork(np.stack(fields, axis=1).astype(np.int32).ravel(), split.columns.astype(np.int32))
+
+
+def plan_shared(
+    own: OwnWork, ranges: Sequence[SharedRange], table_idxs: IntArray, tile_rows: int, num_columns: int, grain: int
+) -> TileWork:
+    """Tiles of up to `tile_rows` rows of a range; their partial results come after those of `own`."""
+    queries = np.concatenate([rows for rows, _, _ in ranges])
+    bounds = np.array([(begin, end) for _, begin, end in ranges])
+    of_tile, first, count = Tiles.of(np.array([len(rows) for rows, _, _ in ranges]), tile_rows)
+    begin, end = bounds[of_tile].T
+    tiles = Tiles(first, count, table_idxs[queries[first]], begin, end, np.zeros_like(first))
+    split = split_evenly(end - begin, num_columns, grain)
+    own_items = own.items.reshape(-1, ITEM_FIELDS)
+    counts = count[split.stretch]
+    partial = np.cumsum(counts) - counts + len(own_items)
+    # Whose partial result is which: those of the rows' own items that nobody joins yet, then those of the tiles.
+    unjoined = np.flatnonzero(own_items[:, 5] == 0)
+    whose = np.concatenate((own_items[unjoined, 0], queries[_listed(first[split.stretch], counts)]))
+    parts = np.concatenate((unjoined, np.arange(len(own_items), partial[-1] + counts[-1])))
+    return TileWork(
+        queries.astype(np.int32),
+        tiles.items(split, partial),
+        split.columns.astype(np.int32),
+        *_parts_by_row(whose, parts, len(table_idxs)),
+    )
+
+
+def plan_extends(
+    table_idxs: IntArray, cached_lens: IntArray, device_lens: IntArray, tile_rows: int, num_columns: int, grain: int
+) -> TileWork:
+    """Rows that compute tokens [cached_len, device_len) each, one row after the other; a token sees all up to itself.
+
+    Few tiles are cut, so that every program has work; many are not, and begin with the longest.
+    """
+    sizes = (device_lens - cached_lens).astype(np.int64)
+    row, first, count = Tiles.of(sizes, tile_rows)
+    position = cached_lens[row] + first - (np.cumsum(sizes) - sizes)[row]
+    ends = position + count
+    tiles = Tiles(first, count, table_idxs[row], np.zeros_like(first), ends, position)
+    queries = np.arange(sizes.sum(), dtype=np.int32)
+    if len(ends) >= 2 * num_columns:
+        order, whole = np.argsort(-ends, kind="stable"), np.arange(len(ends) + 1)
+        split = Split(order, np.zeros_like(ends), ends[order], whole, whole)
+        return TileWork(queries, tiles.items(split, np.full(len(ends), -1)), whole.astype(np.int32))
+    split = split_evenly(ends, num_columns, grain)
+    is_cut = np.diff(split.first)[split.stretch] > 1
+    counts = np.where(is_cut, count[split.stretch], 0)
+    partial = np.cumsum(counts) - counts
+    items, columns = tiles.items(split, np.where(is_cut, partial, -1)), split.columns.astype(np.int32)
+    if not is_cut.any():
+        return TileWork(queries, items, columns)
+    whose = _listed(first[split.stretch], counts)
+    return TileWork(queries, items, columns, *_parts_by_row(whose, np.arange(len(whose)), len(queries)))
+
+
+def _listed(first: IntArray, counts: IntArray) -> IntArray:
+    """first[0], first[0] + 1, ... `counts[0]` of them, then likewise of the next."""
+    listed: IntArray = np.arange(counts.sum()) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+    return listed
+
+
+def _parts_by_row(whose: IntArray, parts: IntArray, num_rows: int) -> tuple[Int32, Int32]:
+    """`parts` in the order of the rows whose they are, and where those of each row begin."""
+    order = np.argsort(whose, kind="stable")
+    begins = np.searchsorted(whose[order], np.arange(num_rows + 1))
+    return parts[order].astype(np.int32), begins.astype(np.int32)

@@ -1,0 +1,103 @@
+"""Attention by kernels of our own, in Triton: nothing is compiled in advance, and decodes read shared prefixes once.
+
+Shape letters: T tokens in the batch, D decodes, Hq query heads, Hkv KV heads.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from minisgl.attention.base import AttnConfig, BaseAttnBackend
+from minisgl.attention.shared_prefix import GroupCost
+from minisgl.attention.triton_plan import BatchWork, TilePart, TritonAttnMetadata, WorkShape
+from minisgl.core import Batch, Staging
+from minisgl.kernel import merge_partials, paged_decode, tile_attention
+from minisgl.kernel.attention_work import decode_config, new_partials, tile_config
+
+CPU_PROCESSORS = 4  # work is cut for so many where there is no GPU, which is in tests
+# Bytes of KV that one row reads in a microsecond, and what a tile of a shared range takes for each token.
+BYTES_PER_US = 4.0e6
+TILE_US_PER_TOKEN = 0.15e-3  # a KV head
+SHARED_US = 8.0  # two more kernels, once a batch
+GROUP_US = 0.5
+
+
+class TritonAttnBackend(BaseAttnBackend):
+    """Decodes: what rows share in tiles (if that pays), what they have alone row by row, then both joined. Prompts:
+    tiles of tokens. Keeps memory for partial results, as much as any batch needs."""
+
+    can_capture = True
+
+    def __init__(self, config: AttnConfig) -> None:
+        self._config = config
+        sample = config.kv_pool.k_cache(0)
+        self._shape = _work_shape(config, sample)
+        self._partials = new_partials(
+            *(self._shape.num_partials(config.max_running_req), config.max_running_req),
+            *(config.num_qo_heads, config.num_kv_heads, config.head_dim, sample.device),
+        )
+
+    def plan(self, batch: Batch, staging: Staging, padded: int | None = None) -> TritonAttnMetadata:
+        return BatchWork(batch, staging, self._shape, padded).plan()
+
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: TritonAttnMetadata
+    ) -> torch.Tensor:
+        """See the base class. Parts are joined in float32."""
+        out = q.new_empty(len(q), self._config.num_qo_heads * self._config.head_dim)
+        decodes, prompts = slice(0, meta.num_decodes), slice(meta.num_decodes, None)
+        if meta.shared is not None:
+            self._attend_in_tiles(q[decodes], layer_id, meta.shared, out[decodes], causal=False)
+        if meta.own is not None:
+            paged_decode(q[decodes], *self._paged(layer_id), *meta.own, out[decodes], self._partials)
+        if meta.shared is not None:
+            self._join(out[decodes], meta.shared)
+        if meta.extends is not None:
+            self._attend_in_tiles(q[prompts], layer_id, meta.extends, out[prompts], causal=True)
+            self._join(out[prompts], meta.extends)
+        return out
+
+    def _attend_in_tiles(
+        self, q: torch.Tensor, layer_id: int, part: TilePart, out: torch.Tensor, *, causal: bool
+    ) -> None:
+        work = (part.queries, *self._paged(layer_id), part.items, part.columns)
+        tile_attention(q, *work, out, self._partials, causal)
+
+    def _join(self, out: torch.Tensor, part: TilePart) -> None:
+        if part.parts is not None and part.part_begins is not None:
+            merge_partials(out, self._partials, part.parts, part.part_begins)
+
+    def _paged(self, layer_id: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
+        """The keys and values of a layer, and where those of a row lie."""
+        pool = self._config.kv_pool
+        return pool.k_cache(layer_id), pool.v_cache(layer_id), self._config.page_table, self._config.page_size
+
+
+def _work_shape(config: AttnConfig, sample: torch.Tensor) -> WorkShape:
+    decode, tile = decode_config(sample.dtype, config.head_dim), tile_config(sample.dtype, config.head_dim)
+    group = config.num_qo_heads // config.num_kv_heads
+    processors = _num_processors(sample.device)
+    return WorkShape(
+        own_columns=max(1, processors * decode.programs_per_sm // config.num_kv_heads),
+        own_grain=decode.block,
+        tile_columns=max(1, processors // config.num_kv_heads),
+        tile_grain=tile.block,
+        tile_rows=tile.rows // group,
+        cost=_group_cost(config, sample, tile.rows // group) if config.shared_prefix else None,
+    )
+
+
+def _group_cost(config: AttnConfig, sample: torch.Tensor, tile_rows: int) -> GroupCost:
+    us_per_token = 2 * sample[0].nbytes / BYTES_PER_US  # for one row alone
+    return GroupCost(
+        rows=TILE_US_PER_TOKEN * config.num_kv_heads / us_per_token,
+        tokens=int(GROUP_US / us_per_token),
+        tile=tile_rows,
+        batch=int(SHARED_US / us_per_token),
+    )
+
+
+def _num_processors(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).multi_processor_count
+    return CPU_PROCESSORS

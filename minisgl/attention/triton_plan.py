@@ -1,0 +1,127 @@
+"""What the layers of one forward pass of the Triton backend share: work items on the device.
+
+Shape letters: T tokens, B rows, D decode rows, E queries listed, I items, C columns, N partial results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from minisgl.attention.decode_plan import OwnWork, TileWork, plan_extends, plan_own, plan_shared
+from minisgl.attention.index import IntArray
+from minisgl.attention.shared_prefix import MAX_LEVELS, GroupCost, choose_shared
+from minisgl.core import Batch, Staging
+from minisgl.kernel.attention_work import ITEM_FIELDS, TILE_FIELDS
+
+
+class OwnPart(NamedTuple):
+    """What `paged_decode` takes. items: [I * ITEM_FIELDS]; columns: [C + 1]; both int32."""
+
+    items: torch.Tensor
+    columns: torch.Tensor
+
+
+class TilePart(NamedTuple):
+    """What `tile_attention` and `merge_partials` take, all int32. queries: [E]; items: [I * TILE_FIELDS];
+    columns: [C + 1]; parts: [N], part_begins: [rows + 1], or None where nothing is joined."""
+
+    queries: torch.Tensor
+    items: torch.Tensor
+    columns: torch.Tensor
+    parts: torch.Tensor | None
+    part_begins: torch.Tensor | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TritonAttnMetadata:
+    """num_decodes: leading rows (padded ones too) that `own` is of. shared: what they read together, before it.
+
+    extends: the tokens after them.
+    """
+
+    num_decodes: int
+    own: OwnPart | None
+    shared: TilePart | None
+    extends: TilePart | None
+
+    @property
+    def variant(self) -> bool:
+        """Which kernels a graph of such a step has."""
+        return self.shared is not None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkShape:
+    """What does not change from batch to batch. own_columns, tile_columns: programs a KV head that run at once.
+
+    own_grain, tile_grain: tokens. tile_rows: queries of a tile. cost: when a shared range pays; None: never.
+    """
+
+    own_columns: int
+    own_grain: int
+    tile_columns: int
+    tile_grain: int
+    tile_rows: int
+    cost: GroupCost | None
+
+    def num_partials(self, num_rows: int) -> int:
+        """The most partial results of a batch with `num_rows` decodes, and any prompts."""
+        cut_tiles = self.tile_columns * self.tile_rows
+        own = num_rows + self.own_columns
+        return max(own + (num_rows * MAX_LEVELS + cut_tiles if self.cost else 0), 3 * cut_tiles)
+
+
+class BatchWork:
+    """The work of one batch, sent through `staging`."""
+
+    def __init__(self, batch: Batch, staging: Staging, shape: WorkShape, padded: int | None) -> None:
+        self._batch = batch
+        self._staging = staging
+        self._shape = shape
+        self._padded = padded
+
+    def plan(self) -> TritonAttnMetadata:
+        num_decodes, num_rows = self._batch.num_decodes, len(self._batch.reqs)
+        own, shared = self._plan_decodes(num_decodes) if num_decodes else (None, None)
+        extends = self._plan_extends(num_decodes) if num_decodes < num_rows else None
+        return TritonAttnMetadata(self._padded or num_decodes, own, shared, extends)
+
+    def _plan_decodes(self, num_decodes: int) -> tuple[OwnPart, TilePart | None]:
+        batch, shape = self._batch, self._shape
+        ranges, begins = [], np.zeros(len(batch.reqs), np.int64)
+        if shape.cost is not None and batch.groups:
+            ranges, begins = choose_shared(batch.groups, np.arange(len(begins)) < num_decodes, shape.cost)
+        rows = [x[:num_decodes] for x in (batch.table_idxs, begins, batch.device_lens)]
+        if self._padded is not None:
+            rows = [np.pad(x, (0, self._padded - num_decodes)) for x in rows]
+        own = plan_own(*rows, shape.own_columns, shape.own_grain)
+        if not ranges:
+            return self._send_own(own), None
+        shared = plan_shared(own, ranges, rows[0], shape.tile_rows, shape.tile_columns, shape.tile_grain)
+        return self._send_own(own), self._send_shared(shared)
+
+    def _send_own(self, own: OwnWork) -> OwnPart:
+        most_items = (self._padded or 0) + self._shape.own_columns
+        return OwnPart(self._add(own.items, most_items * ITEM_FIELDS), self._add(own.columns, len(own.columns)))
+
+    def _send_shared(self, work: TileWork) -> TilePart:
+        """Every row is in at most MAX_LEVELS ranges, a tile has at least one, and a cut doubles the results of one."""
+        shape, num_rows = self._shape, self._padded or 0
+        most_queries = num_rows * MAX_LEVELS
+        most_items = most_queries + shape.tile_columns
+        most_parts = num_rows + shape.own_columns + most_queries + shape.tile_columns * shape.tile_rows
+        capacities = (most_queries, most_items * TILE_FIELDS, shape.tile_columns + 1, most_parts, num_rows + 1)
+        return TilePart(*(self._add(x, most) for x, most in zip(work, capacities, strict=True) if x is not None))
+
+    def _plan_extends(self, num_decodes: int) -> TilePart:
+        batch, shape = self._batch, self._shape
+        lens = (x[num_decodes:] for x in (batch.table_idxs, batch.cached_lens, batch.device_lens))
+        work = plan_extends(*lens, shape.tile_rows, shape.tile_columns, shape.tile_grain)
+        return TilePart(*(None if x is None else self._add(x) for x in work))
+
+    def _add(self, values: IntArray, capacity: int | None = None) -> torch.Tensor:
+        return self._staging.add(values, None if self._padded is None else capacity)

@@ -1,0 +1,75 @@
+"""What attention in parts is made of: the fields of work items, where partial results lie, how large the pieces are.
+
+Shape letters: B rows, N partial results, Hq query heads, Hkv KV heads, G query heads that share one, D head dim.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+# int32 fields of an item of `paged_decode`: row, its page-table row, begin, end, first item of the row, items of the
+# row (0: joined by `merge_partials`).
+ITEM_FIELDS = 6
+# ... of `tile_attention`: first query (in the list of queries), queries, page-table row, begin, end, partial result of
+# the first query (-1: this is all there is), position of the first query.
+TILE_FIELDS = 7
+
+
+class Partials(NamedTuple):
+    """Attention to some of the keys of a query.
+
+    o: [N, Hq, D] float32. lse: [N, Hq] float32, the log-sum-exp to base 2. arrivals: [B * Hkv] int32, items of a row
+    that are done; 0 between calls.
+    """
+
+    o: torch.Tensor
+    lse: torch.Tensor
+    arrivals: torch.Tensor
+
+
+def new_partials(
+    num_partials: int, num_rows: int, num_qo_heads: int, num_kv_heads: int, head_dim: int, device: torch.device
+) -> Partials:
+    return Partials(
+        torch.empty(num_partials, num_qo_heads, head_dim, dtype=torch.float32, device=device),
+        torch.empty(num_partials, num_qo_heads, dtype=torch.float32, device=device),
+        torch.zeros(num_rows * num_kv_heads, dtype=torch.int32, device=device),
+    )
+
+
+class DecodeConfig(NamedTuple):
+    """block: keys a step. stages: steps whose loads are under way. programs_per_sm: so many run beside one another."""
+
+    block: int
+    num_warps: int
+    stages: int
+    programs_per_sm: int
+
+
+class TileConfig(NamedTuple):
+    """rows: of a tile, G for each query. block: keys a step. stages: steps whose loads are under way."""
+
+    rows: int
+    block: int
+    num_warps: int
+    stages: int
+
+
+def decode_config(dtype: torch.dtype, head_dim: int) -> DecodeConfig:
+    """How `paged_decode` runs on a GPU."""
+    if dtype == torch.float32:
+        return DecodeConfig(block=32, num_warps=4, stages=2, programs_per_sm=2)
+    if head_dim > 128:
+        return DecodeConfig(block=32, num_warps=4, stages=3, programs_per_sm=3)
+    return DecodeConfig(block=64, num_warps=4, stages=3, programs_per_sm=3)
+
+
+def tile_config(dtype: torch.dtype, head_dim: int) -> TileConfig:
+    """How `tile_attention` runs on a GPU."""
+    if dtype == torch.float32:
+        return TileConfig(rows=32, block=32, num_warps=4, stages=2)
+    if head_dim > 128:
+        return TileConfig(rows=64, block=32, num_warps=4, stages=2)
+    return TileConfig(rows=128, block=64, num_warps=8, stages=3)

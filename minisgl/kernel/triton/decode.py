@@ -1,0 +1,136 @@
+"""Attention of one query a row to the pool, read through the page table: bound by memory, so split evenly.
+
+Every program has a column of work items for one KV head: as many tokens as any other program, whatever rows they
+belong to (`attention.decode_plan`). All programs run at once, and one that completes a row joins what the others left.
+
+Shape letters: B rows, I items, C columns, Hq query heads, Hkv KV heads, G query heads that share one, D head dim,
+N keys of a block, R page-table rows, P pages a row.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from minisgl.kernel.attention_work import ITEM_FIELDS, DecodeConfig, Partials, decode_config
+from minisgl.kernel.triton.blocks import LOG2_E, attend_block, load_slots
+from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
+
+PARTS_AT_ONCE = 8  # partial results that are read together when a row is joined
+
+
+@triton.jit
+def _join_parts(part_o, part_lse, first, count, head, HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,
+                BLOCK_D: tl.constexpr, AT_ONCE: tl.constexpr):  # fmt: skip
+    """[D] of one head, from its partial results first .. first + count, written by other programs."""
+    dims = tl.arange(0, BLOCK_D)
+    best = -float("inf")
+    total = 0.0
+    acc = tl.zeros([BLOCK_D], tl.float32)
+    for begin in range(0, count, AT_ONCE):
+        parts = begin + tl.arange(0, AT_ONCE)
+        at = (first + parts) * HEADS + head
+        lse = tl.load(part_lse + at, mask=parts < count, other=float("-inf"), cache_modifier=".cg")
+        inside = (parts < count)[:, None] & (dims < HEAD_DIM)[None, :]
+        o = tl.load(part_o + at[:, None] * HEAD_DIM + dims[None, :], mask=inside, other=0.0, cache_modifier=".cg")
+        new_best = tl.maximum(best, tl.max(lse, 0))
+        shrink = tl.exp2(best - new_best)
+        weights = tl.exp2(lse - new_best)
+        total = total * shrink + tl.sum(weights, 0)
+        acc = acc * shrink + tl.sum(o * weights[:, None], 0)
+        best = new_best
+    return acc / total
+
+
+@triton.jit
+def _decode(
+    q, k_cache, v_cache, page_table, items, columns, out, part_o, part_lse, arrivals,
+    scale, q_stride, slot_stride, table_stride,
+    PAGE_SIZE: tl.constexpr, NUM_KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr,
+    FIELDS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    STAGES: tl.constexpr, AT_ONCE: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    begin_next(PDL)
+    wait_for_last(PDL)
+    column = tl.program_id(0) // NUM_KV_HEADS
+    kv_head = tl.program_id(0) % NUM_KV_HEADS
+    in_group = tl.arange(0, BLOCK_M)
+    dims = tl.arange(0, BLOCK_D)
+    heads = kv_head * GROUP + in_group
+    in_tile = (in_group < GROUP)[:, None] & (dims < HEAD_DIM)[None, :]
+    k_head = k_cache + kv_head * HEAD_DIM
+    v_head = v_cache + kv_head * HEAD_DIM
+    for item in range(tl.load(columns + column), tl.load(columns + column + 1)):
+        fields = items + item * FIELDS
+        row = tl.load(fields)
+        table = page_table + tl.load(fields + 1).to(tl.int64) * table_stride
+        begin = tl.load(fields + 2)
+        end = tl.load(fields + 3)
+        first = tl.load(fields + 4)
+        count = tl.load(fields + 5)
+        q_tile = tl.load(q + row * q_stride + heads[:, None] * HEAD_DIM + dims[None, :], mask=in_tile, other=0.0)
+        best = tl.full([BLOCK_M], float("-inf"), tl.float32)
+        total = tl.zeros([BLOCK_M], tl.float32)
+        acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+        slots = load_slots(table, begin + tl.arange(0, BLOCK_N), end, PAGE_SIZE)
+        for start in tl.range(begin, end, BLOCK_N, num_stages=STAGES):
+            positions = start + tl.arange(0, BLOCK_N)
+            next_slots = load_slots(table, positions + BLOCK_N, end, PAGE_SIZE)
+            at = slots.to(tl.int64)[:, None] * slot_stride + dims[None, :]
+            if HEAD_DIM == BLOCK_D:
+                keys = tl.load(k_head + at)
+                values = tl.load(v_head + at)
+            else:
+                keys = tl.load(k_head + at, mask=(dims < HEAD_DIM)[None, :], other=0.0)
+                values = tl.load(v_head + at, mask=(dims < HEAD_DIM)[None, :], other=0.0)
+            seen = (positions < end)[None, :]
+            best, total, acc = attend_block(q_tile, keys, values, seen, best, total, acc, scale, True, PRECISION)
+            slots = next_slots
+        acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+        if count == 1:  # it is all there is of this row
+            o = out + (row * NUM_KV_HEADS * GROUP + heads)[:, None] * HEAD_DIM + dims[None, :]
+            tl.store(o, acc.to(out.dtype.element_ty), mask=in_tile)
+        else:
+            at_head = item * (NUM_KV_HEADS * GROUP) + heads
+            tl.store(part_o + at_head[:, None] * HEAD_DIM + dims[None, :], acc, mask=in_tile)
+            tl.store(part_lse + at_head, best + tl.log2(total), mask=in_group < GROUP)
+            if count > 1:
+                tl.debug_barrier()  # all threads have stored before one of them tells of it
+                arrived = tl.atomic_add(arrivals + row * NUM_KV_HEADS + kv_head, 1, sem="acq_rel")
+                if arrived == count - 1:
+                    tl.store(arrivals + row * NUM_KV_HEADS + kv_head, 0)
+                    for head in range(kv_head * GROUP, (kv_head + 1) * GROUP):
+                        joined = _join_parts(
+                            part_o, part_lse, first, count, head, NUM_KV_HEADS * GROUP, HEAD_DIM, BLOCK_D, AT_ONCE
+                        )
+                        o = out + (row * NUM_KV_HEADS * GROUP + head) * HEAD_DIM + dims
+                        tl.store(o, joined.to(out.dtype.element_ty), mask=dims < HEAD_DIM)
+
+
+def paged_decode(
+    q: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    page_table: torch.Tensor,
+    page_size: int,
+    items: torch.Tensor,
+    columns: torch.Tensor,
+    out: torch.Tensor,
+    partials: Partials,
+    config: DecodeConfig | None = None,
+) -> None:
+    """See `torch_attention.paged_decode`. config: other than the one that is best as a rule."""
+    num_kv_heads, head_dim = k_cache.shape[1:]
+    config = config or decode_config(q.dtype, head_dim)
+    group = q.shape[1] // num_kv_heads
+    pdl = programmatic()
+    _decode[((len(columns) - 1) * num_kv_heads,)](
+        q, k_cache, v_cache, page_table, items, columns, out, partials.o, partials.lse, partials.arrivals,
+        head_dim**-0.5 * LOG2_E, q.stride(0), k_cache.stride(0), page_table.stride(0),
+        PAGE_SIZE=page_size, NUM_KV_HEADS=num_kv_heads, GROUP=group, HEAD_DIM=head_dim,
+        FIELDS=ITEM_FIELDS, BLOCK_M=max(16, triton.next_power_of_2(group)), BLOCK_N=config.block,
+        BLOCK_D=triton.next_power_of_2(head_dim), STAGES=config.stages, AT_ONCE=PARTS_AT_ONCE,
+        PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
+        num_warps=config.num_warps, launch_pdl=pdl,
+    )  # fmt: skip

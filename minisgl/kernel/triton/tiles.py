@@ -1,0 +1,128 @@
+"""Attention of tiles of queries to the pool, read through the page table: prompts, and prefixes that rows share.
+
+A tile is some queries and the G heads of each that share a KV head: one matrix of M rows. It is bound by arithmetic.
+
+Shape letters: T tokens, I items, C columns, Hkv KV heads, G query heads that share one, D head dim, M rows of a tile,
+N keys of a block.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+
+from minisgl.kernel.attention_work import TILE_FIELDS, Partials, TileConfig, tile_config
+from minisgl.kernel.triton.blocks import LOG2_E, attend_block, load_slots
+from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
+
+
+@triton.jit
+def _attend_range(
+    q_tile, k_head, v_head, table, slot_stride, begin, stop, end, own_position, best, total, acc, scale,
+    PAGE_SIZE: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    STAGES: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Positions [begin, stop) of a row, in whole blocks; if MASKED, those below `end` and up to own_position [M]."""
+    dims = tl.arange(0, BLOCK_D)
+    slots = load_slots(table, begin + tl.arange(0, BLOCK_N), end, PAGE_SIZE)
+    for start in tl.range(begin, stop, BLOCK_N, num_stages=STAGES):
+        positions = start + tl.arange(0, BLOCK_N)
+        next_slots = load_slots(table, positions + BLOCK_N, end, PAGE_SIZE)
+        at = slots.to(tl.int64)[:, None] * slot_stride + dims[None, :]
+        if HEAD_DIM == BLOCK_D:
+            keys = tl.load(k_head + at)
+            values = tl.load(v_head + at)
+        else:
+            keys = tl.load(k_head + at, mask=(dims < HEAD_DIM)[None, :], other=0.0)
+            values = tl.load(v_head + at, mask=(dims < HEAD_DIM)[None, :], other=0.0)
+        seen = (positions < end)[None, :] & (positions[None, :] <= own_position[:, None])
+        best, total, acc = attend_block(q_tile, keys, values, seen, best, total, acc, scale, MASKED, PRECISION)
+        slots = next_slots
+    return best, total, acc
+
+
+@triton.jit
+def _tiles(
+    q, queries, k_cache, v_cache, page_table, items, columns, out, part_o, part_lse,
+    scale, q_stride, slot_stride, table_stride,
+    PAGE_SIZE: tl.constexpr, NUM_KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr,
+    FIELDS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
+    STAGES: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    begin_next(PDL)
+    wait_for_last(PDL)
+    column = tl.program_id(0) // NUM_KV_HEADS
+    kv_head = tl.program_id(0) % NUM_KV_HEADS
+    in_tile = tl.arange(0, BLOCK_M)
+    heads = kv_head * GROUP + in_tile % GROUP
+    dims = tl.arange(0, BLOCK_D)
+    k_head = k_cache + kv_head * HEAD_DIM
+    v_head = v_cache + kv_head * HEAD_DIM
+    for item in range(tl.load(columns + column), tl.load(columns + column + 1)):
+        fields = items + item * FIELDS
+        first = tl.load(fields)
+        count = tl.load(fields + 1)
+        table = page_table + tl.load(fields + 2).to(tl.int64) * table_stride
+        begin = tl.load(fields + 3)
+        end = tl.load(fields + 4)
+        partial = tl.load(fields + 5)
+        position = tl.load(fields + 6)
+        is_query = in_tile < count * GROUP
+        rows = tl.load(queries + first + in_tile // GROUP, mask=is_query, other=0)
+        mask = is_query[:, None] & (dims < HEAD_DIM)[None, :]
+        q_tile = tl.load(q + (rows * q_stride + heads * HEAD_DIM)[:, None] + dims[None, :], mask=mask, other=0.0)
+        best = tl.full([BLOCK_M], float("-inf"), tl.float32)
+        total = tl.zeros([BLOCK_M], tl.float32)
+        acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+        if CAUSAL:
+            own_position = position + in_tile // GROUP
+            seen_by_all = tl.maximum(tl.minimum(end, position + 1) - begin, 0)
+        else:
+            own_position = tl.zeros([BLOCK_M], tl.int32) + end
+            seen_by_all = end - begin
+        stop = begin + seen_by_all // BLOCK_N * BLOCK_N
+        best, total, acc = _attend_range(
+            q_tile, k_head, v_head, table, slot_stride, begin, stop, end, own_position, best, total, acc, scale,
+            PAGE_SIZE, HEAD_DIM, BLOCK_N, BLOCK_D, STAGES, False, PRECISION,
+        )  # fmt: skip
+        best, total, acc = _attend_range(
+            q_tile, k_head, v_head, table, slot_stride, stop, end, end, own_position, best, total, acc, scale,
+            PAGE_SIZE, HEAD_DIM, BLOCK_N, BLOCK_D, 1, True, PRECISION,
+        )  # fmt: skip
+        acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+        if partial < 0:
+            o = out + ((rows * NUM_KV_HEADS * GROUP + heads) * HEAD_DIM)[:, None] + dims[None, :]
+            tl.store(o, acc.to(out.dtype.element_ty), mask=mask)
+        else:
+            at = (partial + in_tile // GROUP) * (NUM_KV_HEADS * GROUP) + heads
+            tl.store(part_o + at[:, None] * HEAD_DIM + dims[None, :], acc, mask=mask)
+            tl.store(part_lse + at, best + tl.log2(total), mask=is_query)
+
+
+def tile_attention(
+    q: torch.Tensor,
+    queries: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    page_table: torch.Tensor,
+    page_size: int,
+    items: torch.Tensor,
+    columns: torch.Tensor,
+    out: torch.Tensor,
+    partials: Partials,
+    causal: bool,
+    config: TileConfig | None = None,
+) -> None:
+    """See `torch_attention.tile_attention`. config: other than the one that is best as a rule."""
+    num_kv_heads, head_dim = k_cache.shape[1:]
+    config = config or tile_config(q.dtype, head_dim)
+    pdl = programmatic()
+    _tiles[((len(columns) - 1) * num_kv_heads,)](
+        q, queries, k_cache, v_cache, page_table, items, columns, out, partials.o, partials.lse,
+        head_dim**-0.5 * LOG2_E, q.stride(0), k_cache.stride(0), page_table.stride(0),
+        PAGE_SIZE=page_size, NUM_KV_HEADS=num_kv_heads, GROUP=q.shape[1] // num_kv_heads, HEAD_DIM=head_dim,
+        FIELDS=TILE_FIELDS, BLOCK_M=config.rows, BLOCK_N=config.block, BLOCK_D=triton.next_power_of_2(head_dim),
+        STAGES=config.stages, CAUSAL=causal, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
+        num_warps=config.num_warps, launch_pdl=pdl,
+    )  # fmt: skip

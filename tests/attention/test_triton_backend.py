@@ -1,0 +1,141 @@
+"""The Triton backend's plans against attention by the book: the reference of its kernels on a CPU, they on a GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.attention import AttentionCase, Row, Shape, assert_close
+
+from minisgl.attention import triton_backend
+from minisgl.engine.staging import HostStaging
+
+BATCHES = {
+    "one token in all": [Row(0, 1)],
+    "one decode": [Row(70, 1)],
+    "decodes of unlike lengths": [Row(n, 1) for n in (3, 200, 17, 64, 1, 130, 5)],
+    "one prompt": [Row(0, 25)],
+    "prompts of unlike lengths": [Row(0, 5), Row(0, 70), Row(0, 2), Row(0, 5)],
+    "a chunk after many cached tokens": [Row(640, 9)],
+    "chunks after cached tokens": [Row(640, 9), Row(3, 20), Row(64, 9)],
+    "decodes, a chunk and new prompts": [Row(50, 1), Row(7, 1), Row(64, 30), Row(0, 30), Row(0, 1), Row(128, 2)],
+    "decodes that share a prefix": [Row(n, 1, shared=256) for n in (256, 257, 300, 259)],
+    "two prefixes and one row without": [
+        *(Row(260 + i, 1, shared=256, prefix=0) for i in range(4)),
+        Row(90, 1),
+        *(Row(330, 1 + i, shared=320, prefix=1) for i in range(3)),
+    ],
+    "several levels": [Row(700 + n, 1, shared=shared) for n, shared in enumerate((64, 64, 640, 128, 640, 128, 320))],
+    "six levels, of which four are read together": [Row(100, 1, shared=n) for n in (16, 32, 48, 64, 80, 96, 96)],
+}
+
+
+@pytest.fixture
+def eager_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decodes share even short prefixes."""
+    monkeypatch.setattr(triton_backend, "SHARED_US", 0.0)
+    monkeypatch.setattr(triton_backend, "GROUP_US", 0.0)
+    monkeypatch.setattr(triton_backend, "TILE_US_PER_TOKEN", 0.0)
+
+
+@pytest.mark.parametrize("page_size", [1, 4, 16])
+@pytest.mark.parametrize("name", BATCHES)
+def test_every_kind_of_batch_is_as_by_the_book(name: str, page_size: int):
+    case = AttentionCase(BATCHES[name], Shape(page_size), scattered=True)
+    assert_close(case.run(name="triton"), case.expected(), torch.float32)
+
+
+@pytest.mark.usefixtures("eager_groups")
+@pytest.mark.parametrize("group", [1, 3, 8])
+@pytest.mark.parametrize("name", BATCHES)
+def test_every_kind_of_batch_is_as_by_the_book_in_groups(name: str, group: int):
+    case = AttentionCase(BATCHES[name], Shape(group=group), scattered=True)
+    assert_close(case.run(name="triton"), case.expected(), torch.float32)
+
+
+@pytest.mark.usefixtures("eager_groups")
+def test_decodes_that_share_are_another_graph_than_those_that_do_not():
+    sharing, alone = (AttentionCase([Row(40, 1, shared=shared)] * 3, Shape()) for shared in (32, 0))
+    variants = [case.backend("triton").plan(case.batch(), HostStaging()).variant for case in (sharing, alone)]
+    assert variants == [True, False]
+
+
+@pytest.mark.usefixtures("eager_groups")
+def test_nothing_is_shared_where_that_is_turned_off(monkeypatch: pytest.MonkeyPatch):
+    case = AttentionCase([Row(40, 1, shared=32)] * 3, Shape())
+    config = case.config()
+    object.__setattr__(config, "shared_prefix", False)
+    meta = triton_backend.TritonAttnBackend(config).plan(case.batch(), HostStaging())
+    assert meta.shared is None
+
+
+class PaddingStaging(HostStaging):
+    """Garbage beyond the values, as a device has it; remembers the capacities."""
+
+    def __init__(self) -> None:
+        self.capacities: list[int | None] = []
+
+    def add(self, values: np.ndarray, capacity: int | None = None) -> torch.Tensor:
+        self.capacities.append(capacity)
+        assert capacity is not None
+        assert len(values) <= capacity
+        return torch.from_numpy(np.pad(values, (0, capacity - len(values)), constant_values=123456))
+
+
+@pytest.mark.usefixtures("eager_groups")
+@pytest.mark.parametrize("shared", [0, 64])
+def test_a_padded_batch_is_as_by_the_book_and_its_other_rows_are_zeros(shared: int):
+    case = AttentionCase([Row(64 + 9 * n, 1, shared=shared) for n in range(3)], Shape(), scattered=True)
+    config = case.config()
+    object.__setattr__(config, "max_running_req", 5)
+    backend = triton_backend.TritonAttnBackend(config)
+    meta = backend.plan(case.batch(), PaddingStaging(), padded=5)
+    case.store_new(0)
+    q = torch.cat([case.q, torch.full_like(case.q[:2], float("nan"))])
+    out = backend.forward(q, case.k, case.v, 0, meta)
+    assert_close(out[:3], case.expected(), torch.float32)
+    assert not out[3:].any()
+
+
+@pytest.mark.usefixtures("eager_groups")
+def test_where_a_padded_plan_lies_depends_on_the_padded_size_alone():
+    seen = set()
+    for rows in ([Row(500, 1, shared=64)] * 6, [Row(65 + n, 1, shared=32 + n % 2 * 32) for n in range(5)]):
+        case, staging = AttentionCase(rows, Shape()), PaddingStaging()
+        assert case.backend("triton").plan(case.batch(), staging, padded=6).shared is not None
+        seen.add(tuple(staging.capacities))
+    assert len(seen) == 1
+
+
+@st.composite
+def batches(draw) -> AttentionCase:
+    """Decodes, then prompts; prefixes are whole pages, as the prefix cache gives them."""
+    page_size = draw(st.sampled_from([1, 4, 16]))
+    rows = []
+    for _ in range(draw(st.integers(1, 9))):
+        shared = draw(st.sampled_from([0, 16, 112, 240]))
+        cached = shared + draw(st.sampled_from([0, 1, 15, 70]))
+        rows.append(Row(cached, draw(st.sampled_from([1, 1, 2, 9, 40])), shared, prefix=draw(st.integers(0, 1))))
+    shape = Shape(page_size, draw(st.integers(1, 3)), draw(st.integers(1, 4)), head_dim=8)
+    return AttentionCase(sorted(rows, key=lambda row: row.extend > 1), shape, draw(st.booleans()))
+
+
+@pytest.mark.usefixtures("eager_groups")
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(batches())
+def test_random_batches_are_as_by_the_book(case: AttentionCase):
+    assert_close(case.run(name="triton"), case.expected(), torch.float32)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("eager_groups")
+@pytest.mark.parametrize("page_size", [1, 7, 16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("name", BATCHES)
+def test_every_kind_of_batch_on_a_gpu(name: str, dtype: torch.dtype, page_size: int):
+    shared = [Row(row.cached, row.extend, row.shared // page_size * page_size, row.prefix) for row in BATCHES[name]]
+    shape = Shape(page_size, num_kv_heads=2, group=4, head_dim=128, dtype=dtype, device="cuda")
+    case = AttentionCase(shared, shape, scattered=True)
+    assert_close(case.run(name="triton"), case.expected(), dtype)
