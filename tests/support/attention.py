@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from support.prefix_groups import find_groups
+from support.table_groups import find_groups
 
 from minisgl.attention import AttnConfig, create_attention_backend
 from minisgl.core import Batch, PageTableUpdate, Req, SamplingParams
