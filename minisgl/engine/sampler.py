@@ -70,13 +70,14 @@ class Sampler:
         """[N, S] float64: what `choose` reads of each request. Valid until the next call."""
         return self._table.rows(reqs)
 
-    def choose(self, logits: torch.Tensor, settings: torch.Tensor) -> torch.Tensor:
+    def choose(self, logits: torch.Tensor, settings: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """[N] int32 tokens as in `SampleOutput`, without edits. Never waits; a CUDA graph may hold it.
 
-        logits: [N, V], not changed. settings: those of `settings` on the device, flat or not, and maybe more.
+        logits: [N, V], not changed. settings: those of `settings` on the device, flat or not, and maybe more. out:
+        where the tokens are wanted.
         Only where `has_kernels`.
         """
-        tokens: torch.Tensor = triton.operation("sampling", "sample_tokens")(logits, settings)
+        tokens: torch.Tensor = triton.operation("sampling", "sample_tokens")(logits, settings, out)
         return tokens
 
     def needs_more(self, reqs: Sequence[Req]) -> list[int]:

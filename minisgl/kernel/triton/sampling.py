@@ -24,19 +24,22 @@ _PICK_BYTES, _PICK_WARPS = 16_384, 8  # of logits at a time: more do not fit int
 _ANY_ALIGNMENT = ("settings", "maxima", "sums", "kept_blocks", "kept_sums", "kept_ties", "tokens")
 
 
-def sample_tokens(logits: torch.Tensor, settings: torch.Tensor) -> torch.Tensor:
+def sample_tokens(logits: torch.Tensor, settings: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
     """[N] int32 tokens; -1 where a row holds NaN or +infinity, or leaves no token. A CUDA graph may capture it.
 
     logits: [N, V] bfloat16, float16 or float32, rows any stride apart. settings: float64, `NUM_SETTINGS` a row, for N
     rows or more: temperature (0: greedy, then the rest has no effect), a uniform number in [0, 1), top_k (0: off),
-    top_p (1: off), min_p (0: off). The tokens are those of `engine.draws` and `engine.filters`, but where a draw or a
-    border falls within rounding.
+    top_p (1: off), min_p (0: off). out: where the tokens are wanted. They are those of `engine.draws` and
+    `engine.filters`, but where a draw or a border falls within rounding.
     """
     num_rows, vocab_size = logits.shape
     assert logits.stride(1) == 1, f"logits have strides {logits.stride()}"
     assert settings.is_contiguous()
     assert settings.numel() >= num_rows * NUM_SETTINGS, f"{settings.numel()} settings for {num_rows} rows"
-    tokens = torch.empty(num_rows, dtype=torch.int32, device=logits.device)
+    tokens = out if out is not None else torch.empty(num_rows, dtype=torch.int32, device=logits.device)
+    assert tokens.shape == (num_rows,)
+    assert tokens.dtype == torch.int32
+    assert tokens.is_contiguous()
     if num_rows == 0:
         return tokens
     num_blocks, pdl = triton.cdiv(vocab_size, BLOCK), programmatic()
