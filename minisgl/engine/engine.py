@@ -17,11 +17,11 @@ from minisgl.engine.inputs import PageTable
 from minisgl.engine.logprobs import prompt_logprobs
 from minisgl.engine.memory import check_page_table_size, make_kv_pool, measure
 from minisgl.engine.output import DeviceOutput, FailedOutput
-from minisgl.engine.sampler import SampleOutput, Sampler
+from minisgl.engine.sampler import Sampler
 from minisgl.engine.spec import EngineSpec
 from minisgl.engine.step import Decoded, Step
 from minisgl.engine.transfer import to_device
-from minisgl.kernel import BROKEN, mark_broken
+from minisgl.kernel import mark_broken
 from minisgl.kvcache.pool import MHAKVCache
 from minisgl.models.checkpoint import Checkpoint
 from minisgl.models.config import ModelConfig
@@ -121,16 +121,15 @@ class Engine:
         return self._run(self._step, batch) if decoded is None else self._take_decoded(batch, decoded)
 
     def _take_decoded(self, batch: Batch, decoded: Decoded) -> DeviceOutput:
-        """The output of a replayed batch. Rows that want more than a graph does are sampled again, call by call."""
-        tokens = decoded.tokens[: len(batch.reqs)]
-        rows = self.sampler.needs_more(batch.reqs)
-        if not rows:
-            return DeviceOutput(tokens, sampled=range(len(batch.reqs)))
-        index = to_device(rows, torch.int64, self.device)
-        reqs, last_tokens = [batch.reqs[row] for row in rows], decoded.inputs.input_ids[index]
-        samples = self.sampler.sample(decoded.logits[index], reqs, last_tokens)
-        tokens[index] = torch.where(tokens[index] == BROKEN, BROKEN, samples.tokens)
-        return DeviceOutput(tokens, range(len(batch.reqs)), samples.logprobs, _tops(samples, rows))
+        """The output of a replayed batch. What some rows want besides is done call by call."""
+        rows = slice(len(batch.reqs))
+        tokens, all_rows = decoded.tokens[rows], range(len(batch.reqs))
+        if not self.sampler.needs_more(batch.reqs):
+            return DeviceOutput(tokens, all_rows)
+        last_tokens = decoded.inputs.input_ids[rows]
+        samples = self.sampler.finish(decoded.logits[rows], batch.reqs, tokens, decoded.settings, last_tokens)
+        mark_broken(decoded.hidden[rows], tokens)
+        return DeviceOutput(tokens, all_rows, samples.logprobs, samples.logprob_tops)
 
     def _run(self, step: Step, batch: Batch) -> DeviceOutput:
         """Run a batch call by call."""
@@ -145,7 +144,8 @@ class Engine:
         samples = self.sampler.sample(self.model.compute_logits(hidden[index]), reqs, last_tokens[index])
         tokens[index] = samples.tokens
         mark_broken(hidden, tokens)  # a NaN in any of a row's tokens has come this far
-        return DeviceOutput(tokens, frozenset(rows), samples.logprobs, _tops(samples, rows), prompt)
+        tops = {rows[i]: top for i, top in samples.logprob_tops.items()}
+        return DeviceOutput(tokens, frozenset(rows), samples.logprobs, tops, prompt)
 
     def _prompt_logprobs(self, batch: Batch, hidden: torch.Tensor) -> tuple[tuple[TokenLogprobs, ...], ...]:
         """By row; empty when no row asks."""
@@ -164,10 +164,5 @@ class Engine:
         for begin in range(0, len(targets), LOGITS_BLOCK):
             block = targets[begin : begin + LOGITS_BLOCK]
             logits = self.model.compute_logits(hidden[begin : begin + len(block)])
-            found.extend(prompt_logprobs(logits, block.to(self.device), top))
+            found.extend(prompt_logprobs(logits.float(), block.to(self.device), top))
         return tuple(found)
-
-
-def _tops(samples: SampleOutput, rows: list[int]) -> dict[int, int]:
-    """How many best tokens are wanted, by row of the batch."""
-    return {rows[i]: top for i, top in samples.logprob_tops.items()}

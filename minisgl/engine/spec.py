@@ -102,11 +102,10 @@ def _resolve_backend(name: str, on_gpu: bool) -> str:
 
 def _resolve_graphs(wanted: int | None, backend: str, max_running_req: int) -> int:
     """The largest batch that is captured; 0: none, as for a backend whose forward passes cannot be."""
-    if backend not in GPU_BACKENDS:
+    if backend not in GPU_BACKENDS or not triton.in_use():
         if wanted:
-            raise ValueError(
-                f"cuda_graph_max_bs={wanted} needs a GPU and attention_backend {' or '.join(GPU_BACKENDS)}"
-            )
+            names = " or ".join(GPU_BACKENDS)
+            raise ValueError(f"cuda_graph_max_bs={wanted} needs a GPU, Triton and attention_backend {names}")
         return 0
     return min(max_running_req, MAX_GRAPH_SIZE if wanted is None else wanted)
 

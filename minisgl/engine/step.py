@@ -32,10 +32,12 @@ class Staged(NamedTuple):
 class Decoded(NamedTuple):
     """What a captured decode step leaves: it is overwritten by the next one, and holds anything in padded rows.
 
-    logits [B, V] of the model's dtype. tokens [B] int32 as in `DeviceOutput`.
+    settings: the sampler's. hidden [B, H]; logits [B, V] of the model's dtype; tokens [B] int32 as in `DeviceOutput`.
     """
 
     inputs: StepInputs
+    settings: torch.Tensor
+    hidden: torch.Tensor
     logits: torch.Tensor
     tokens: torch.Tensor
 
@@ -92,7 +94,7 @@ class Step:
         size = self._graphs.size_for(len(batch.reqs))
         if size is None or batch.num_decodes < len(batch.reqs):
             return None
-        if len(batch.page_table_update.rows) > _max_cells(size):
+        if len(batch.page_table_update.rows) > _max_cells(size) or not self._ctx.attn_backend.can_replay(batch):
             return None
         self._staging.begin()
         staged, _ = self._add_padded(batch, size)
@@ -125,7 +127,7 @@ class Step:
         mark_broken(hidden, tokens)
         kept = self.last_tokens[: len(tokens)]
         kept.copy_(tokens)
-        return Decoded(staged.inputs, logits, kept)
+        return Decoded(staged.inputs, settings, hidden, logits, kept)
 
 
 def _max_cells(size: int) -> int:

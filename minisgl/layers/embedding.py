@@ -100,6 +100,5 @@ class LMHead(Linear):
         return self.slot("weight", self.shape, weight[: self.share.held], start=self.share.start)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """[N, H] -> [N, V] float32, the same on every rank."""
-        logits = all_gather(self.multiply(hidden, None), self.tp)
-        return logits[:, : self.shape[0]].contiguous().float()
+        """[N, H] -> [N, V] of the model's dtype, rows any stride apart; the same on every rank."""
+        return all_gather(self.multiply(hidden, None), self.tp)[:, : self.shape[0]]

@@ -61,7 +61,7 @@ class BaseCausalLM(nn.Module, ABC):
         """input_ids, positions: [T] int32 or int64 -> hidden states after the final norm, [T, H]."""
 
     def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden: [N, H], the rows that are wanted -> [N, V] float32."""
+        """hidden: [N, H], the rows that are wanted -> [N, V] of the model's dtype."""
         logits: torch.Tensor = self.lm_head(hidden)
         return logits
 

@@ -54,10 +54,10 @@ def test_shares_of_the_head_side_by_side_are_the_logits_and_then_zeros(tied: boo
     assert not beyond.any()
 
 
-def test_logits_of_a_bfloat16_head_are_float32():
+def test_logits_have_the_dtype_of_the_model():
     head = LMHead(12, 8, Placement(torch.bfloat16, torch.device("cpu")))
     head.slots()["weight"].load("weight", TABLE)
-    assert head(torch.ones(3, 8, dtype=torch.bfloat16)).dtype == torch.float32
+    assert head(torch.ones(3, 8, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
 def test_packing_a_tied_head_leaves_the_embedding_its_weight():
