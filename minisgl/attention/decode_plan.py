@@ -84,28 +84,19 @@ class TileWork(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """Queries [first, first + count) of a list, which read [begin, end) of a table row. position: of the first one."""
+    """`size` queries of a list from `first` on, which read [begin, end) of a table row. position: of the first one."""
 
     first: IntArray
-    count: IntArray
+    size: IntArray
     table_row: IntArray
     begin: IntArray
     end: IntArray
     position: IntArray
 
-    @staticmethod
-    def of(sizes: IntArray, tile_rows: int) -> tuple[IntArray, IntArray, IntArray]:
-        """Lists of `sizes` queries, one after the other, in tiles: (list, first, count) of each tile."""
-        tiles = -(-sizes // tile_rows)
-        of_tile = np.repeat(np.arange(len(sizes)), tiles)
-        before = (np.arange(len(of_tile)) - np.repeat(np.cumsum(tiles) - tiles, tiles)) * tile_rows
-        count = np.minimum(sizes[of_tile] - before, tile_rows)
-        return of_tile, (np.cumsum(sizes) - sizes)[of_tile] + before, count
-
     def items(self, split: Split, partial: IntArray) -> Int32:
         """partial: [I], of the first query of each item."""
         tile, begin = split.stretch, self.begin[split.stretch]
-        kept = (self.first[tile], self.count[tile], self.table_row[tile])
+        kept = (self.first[tile], self.size[tile], self.table_row[tile])
         fields = (*kept, begin + split.begin, begin + split.end, partial, self.position[tile])
         return np.stack(fields, axis=1).astype(np.int32).ravel()
 
@@ -125,12 +116,12 @@ def plan_shared(
     """Tiles of up to `tile_rows` rows of a range; their partial results come after those of `own`."""
     queries = np.concatenate([rows for rows, _, _ in ranges])
     bounds = np.array([(begin, end) for _, begin, end in ranges])
-    of_tile, first, count = Tiles.of(np.array([len(rows) for rows, _, _ in ranges]), tile_rows)
+    of_tile, first, size = _cut_lists(np.array([len(rows) for rows, _, _ in ranges]), tile_rows)
     begin, end = bounds[of_tile].T
-    tiles = Tiles(first, count, table_idxs[queries[first]], begin, end, np.zeros_like(first))
+    tiles = Tiles(first, size, table_idxs[queries[first]], begin, end, np.zeros_like(first))
     split = split_evenly(end - begin, num_columns, grain)
     own_items = own.items.reshape(-1, ITEM_FIELDS)
-    counts = count[split.stretch]
+    counts = size[split.stretch]
     partial = np.cumsum(counts) - counts + len(own_items)
     # Whose partial result is which: those of the rows' own items that nobody joins yet, then those of the tiles.
     unjoined = np.flatnonzero(own_items[:, 5] == 0)
@@ -152,10 +143,10 @@ def plan_extends(
     Few tiles are cut, so that every program has work; many are not, and begin with the longest.
     """
     sizes = (device_lens - cached_lens).astype(np.int64)
-    row, first, count = Tiles.of(sizes, tile_rows)
+    row, first, size = _cut_lists(sizes, tile_rows)
     position = cached_lens[row] + first - (np.cumsum(sizes) - sizes)[row]
-    ends = position + count
-    tiles = Tiles(first, count, table_idxs[row], np.zeros_like(first), ends, position)
+    ends = position + size
+    tiles = Tiles(first, size, table_idxs[row], np.zeros_like(first), ends, position)
     queries = np.arange(sizes.sum(), dtype=np.int32)
     if len(ends) >= 2 * num_columns:
         order, whole = np.argsort(-ends, kind="stable"), np.arange(len(ends) + 1)
@@ -163,13 +154,21 @@ def plan_extends(
         return TileWork(queries, tiles.items(split, np.full(len(ends), -1)), whole.astype(np.int32))
     split = split_evenly(ends, num_columns, grain)
     is_cut = np.diff(split.first)[split.stretch] > 1
-    counts = np.where(is_cut, count[split.stretch], 0)
+    counts = np.where(is_cut, size[split.stretch], 0)
     partial = np.cumsum(counts) - counts
     items, columns = tiles.items(split, np.where(is_cut, partial, -1)), split.columns.astype(np.int32)
     if not is_cut.any():
         return TileWork(queries, items, columns)
     whose = _listed(first[split.stretch], counts)
     return TileWork(queries, items, columns, *_parts_by_row(whose, np.arange(len(whose)), len(queries)))
+
+
+def _cut_lists(sizes: IntArray, tile_rows: int) -> tuple[IntArray, IntArray, IntArray]:
+    """Lists of `sizes` queries, one after the other, in tiles of up to `tile_rows`: each one's list, first, size."""
+    tiles = -(-sizes // tile_rows)
+    of_tile = np.repeat(np.arange(len(sizes)), tiles)
+    before = (np.arange(len(of_tile)) - np.repeat(np.cumsum(tiles) - tiles, tiles)) * tile_rows
+    return of_tile, (np.cumsum(sizes) - sizes)[of_tile] + before, np.minimum(sizes[of_tile] - before, tile_rows)
 
 
 def _listed(first: IntArray, counts: IntArray) -> IntArray:

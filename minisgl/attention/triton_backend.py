@@ -33,8 +33,12 @@ class TritonAttnBackend(BaseAttnBackend):
         sample = config.kv_pool.k_cache(0)
         self._shape = _work_shape(config, sample)
         self._partials = new_partials(
-            *(self._shape.num_partials(config.max_running_req), config.max_running_req),
-            *(config.num_qo_heads, config.num_kv_heads, config.head_dim, sample.device),
+            self._shape.num_partials(config.max_running_req),
+            config.max_running_req,
+            config.num_qo_heads,
+            config.num_kv_heads,
+            config.head_dim,
+            sample.device,
         )
 
     def plan(self, batch: Batch, staging: Staging, padded: int | None = None) -> TritonAttnMetadata:

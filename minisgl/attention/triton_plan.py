@@ -13,7 +13,7 @@ import torch
 
 from minisgl.attention.decode_plan import OwnWork, TileWork, plan_extends, plan_own, plan_shared
 from minisgl.attention.index import IntArray
-from minisgl.attention.shared_prefix import MAX_LEVELS, GroupCost, choose_shared
+from minisgl.attention.shared_prefix import MAX_LEVELS, GroupCost, SharedRanges, choose_shared
 from minisgl.core import Batch, Staging
 from minisgl.kernel.attention_work import ITEM_FIELDS, TILE_FIELDS
 
@@ -32,8 +32,8 @@ class TilePart(NamedTuple):
     queries: torch.Tensor
     items: torch.Tensor
     columns: torch.Tensor
-    parts: torch.Tensor | None
-    part_begins: torch.Tensor | None
+    parts: torch.Tensor | None = None
+    part_begins: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,17 +92,21 @@ class BatchWork:
 
     def _plan_decodes(self, num_decodes: int) -> tuple[OwnPart, TilePart | None]:
         batch, shape = self._batch, self._shape
-        ranges, begins = [], np.zeros(len(batch.reqs), np.int64)
+        shared = SharedRanges([], np.zeros(len(batch.reqs), np.int64))
         if shape.cost is not None and batch.groups:
-            ranges, begins = choose_shared(batch.groups, np.arange(len(begins)) < num_decodes, shape.cost)
-        rows = [x[:num_decodes] for x in (batch.table_idxs, begins, batch.device_lens)]
-        if self._padded is not None:
-            rows = [np.pad(x, (0, self._padded - num_decodes)) for x in rows]
-        own = plan_own(*rows, shape.own_columns, shape.own_grain)
-        if not ranges:
+            shared = choose_shared(batch.groups, np.arange(len(batch.reqs)) < num_decodes, shape.cost)
+        table_idxs, ends = self._of_decodes(batch.table_idxs), self._of_decodes(batch.device_lens)
+        begins = self._of_decodes(shared.own_begins)
+        own = plan_own(table_idxs, begins, ends, shape.own_columns, shape.own_grain)
+        if not shared.ranges:
             return self._send_own(own), None
-        shared = plan_shared(own, ranges, rows[0], shape.tile_rows, shape.tile_columns, shape.tile_grain)
-        return self._send_own(own), self._send_shared(shared)
+        together = plan_shared(own, shared.ranges, table_idxs, shape.tile_rows, shape.tile_columns, shape.tile_grain)
+        return self._send_own(own), self._send_shared(together)
+
+    def _of_decodes(self, values: IntArray) -> IntArray:
+        """Those of `values` [B] that are of decodes, and zeros for padded rows, which read nothing."""
+        values = values[: self._batch.num_decodes]
+        return values if self._padded is None else np.pad(values, (0, self._padded - len(values)))
 
     def _send_own(self, own: OwnWork) -> OwnPart:
         most_items = (self._padded or 0) + self._shape.own_columns
@@ -119,9 +123,14 @@ class BatchWork:
 
     def _plan_extends(self, num_decodes: int) -> TilePart:
         batch, shape = self._batch, self._shape
-        lens = (x[num_decodes:] for x in (batch.table_idxs, batch.cached_lens, batch.device_lens))
-        work = plan_extends(*lens, shape.tile_rows, shape.tile_columns, shape.tile_grain)
-        return TilePart(*(None if x is None else self._add(x) for x in work))
+        table_idxs, cached_lens, device_lens = (
+            x[num_decodes:] for x in (batch.table_idxs, batch.cached_lens, batch.device_lens)
+        )
+        work = plan_extends(table_idxs, cached_lens, device_lens, shape.tile_rows, shape.tile_columns, shape.tile_grain)
+        queries, items, columns = map(self._add, work[:3])
+        if work.parts is None or work.part_begins is None:
+            return TilePart(queries, items, columns)
+        return TilePart(queries, items, columns, self._add(work.parts), self._add(work.part_begins))
 
     def _add(self, values: IntArray, capacity: int | None = None) -> torch.Tensor:
         return self._staging.add(values, None if self._padded is None else capacity)

@@ -85,6 +85,23 @@ def test_every_kind_of_batch_is_as_by_the_book_in_groups(name: str, dtype: torch
     assert_close(case.run(), case.expected(), dtype)
 
 
+@pytest.mark.usefixtures("eager_groups")
+@pytest.mark.parametrize("without", ["", "cpp"])
+def test_several_levels_of_prefixes_are_as_by_the_book(without: str, request: pytest.FixtureRequest):
+    if without:
+        request.getfixturevalue("without_cpp")
+    rows = [Row(700 + n, 1 + n // 5, shared=shared) for n, shared in enumerate((64, 64, 640, 128, 640, 128, 320, 320))]
+    case = AttentionCase(rows, Shape(), scattered=True)
+    assert len(case.backend().plan(case.batch(), HostStaging()).prefixes) > 2
+    assert_close(case.run(), case.expected(), torch.float32)
+
+
+def test_nothing_is_read_together_where_that_is_turned_off():
+    case = AttentionCase([Row(1000, 1, shared=1000)] * 20, Shape())
+    config = replace(case.config(), shared_prefix=False)
+    assert create_attention_backend("torch", config).plan(case.batch(), HostStaging()).prefixes == ()
+
+
 @pytest.fixture
 def without_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
     """Decodes as on a machine without a compiler."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -63,10 +65,9 @@ def test_decodes_that_share_are_another_graph_than_those_that_do_not():
 
 
 @pytest.mark.usefixtures("eager_groups")
-def test_nothing_is_shared_where_that_is_turned_off(monkeypatch: pytest.MonkeyPatch):
+def test_nothing_is_shared_where_that_is_turned_off():
     case = AttentionCase([Row(40, 1, shared=32)] * 3, Shape())
-    config = case.config()
-    object.__setattr__(config, "shared_prefix", False)
+    config = replace(case.config(), shared_prefix=False)
     meta = triton_backend.TritonAttnBackend(config).plan(case.batch(), HostStaging())
     assert meta.shared is None
 
@@ -88,9 +89,7 @@ class PaddingStaging(HostStaging):
 @pytest.mark.parametrize("shared", [0, 64])
 def test_a_padded_batch_is_as_by_the_book_and_its_other_rows_are_zeros(shared: int):
     case = AttentionCase([Row(64 + 9 * n, 1, shared=shared) for n in range(3)], Shape(), scattered=True)
-    config = case.config()
-    object.__setattr__(config, "max_running_req", 5)
-    backend = triton_backend.TritonAttnBackend(config)
+    backend = triton_backend.TritonAttnBackend(replace(case.config(), max_running_req=5))
     meta = backend.plan(case.batch(), PaddingStaging(), padded=5)
     case.store_new(0)
     q = torch.cat([case.q, torch.full_like(case.q[:2], float("nan"))])
