@@ -66,6 +66,13 @@ class Sampler:
         self.has_kernels = self.device.type == "cuda" and triton.in_use()
         self._table = SettingsTable(vocab_size)
 
+    def warm_up(self, dtype: torch.dtype) -> None:
+        """Compile what requests would otherwise wait for. dtype: of the model's logits; edited ones are float32."""
+        if self.has_kernels:
+            settings = torch.zeros(1, NUM_SETTINGS, dtype=torch.float64, device=self.device)
+            for each in {dtype, torch.float32}:
+                self.choose(torch.zeros(1, self.vocab_size, dtype=each, device=self.device), settings)
+
     def settings(self, reqs: Sequence[Req]) -> Rows:
         """[N, S] float64: what `choose` reads of each request. Valid until the next call."""
         return self._table.rows(reqs)

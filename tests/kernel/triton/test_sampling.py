@@ -172,6 +172,7 @@ def test_a_sampler_with_kernels_gives_the_samples_of_one_without():
     logits = random_logits(4, 300, torch.bfloat16)
     without, with_kernels = Sampler(300, "cpu"), Sampler(300, "cpu")
     with_kernels.has_kernels = True
+    with_kernels.warm_up(torch.bfloat16)
     expected, samples = (sampler.sample(logits, reqs) for sampler in (without, with_kernels))
     assert samples.tokens.tolist() == expected.tokens.tolist()
     assert samples.tokens[2] == 7
