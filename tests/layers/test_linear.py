@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from minisgl.distributed import SINGLE, TPInfo
 from minisgl.kernel import has_cpp
-from minisgl.layers import ColumnParallelLinear, Layer, Placement, RowParallelLinear
+from minisgl.layers import ColumnParallelLinear, Layer, Placement, RMSNorm, RowParallelLinear
 from minisgl.layers.packed import GroupedWeight
 from minisgl.utils.grouped_tensor import GroupedTensor, dense
 
@@ -130,3 +130,23 @@ def test_one_part_in_floats_makes_the_whole_weight_floats():
     assert not isinstance(layer.packed, GroupedWeight)
     expected = torch.cat([F.linear(random(5, 64), dense(t)) for t in tensors.values()], dim=-1)
     torch.testing.assert_close(layer(random(5, 64)), expected)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("has_residual", [False, True])
+def test_a_norm_before_and_a_gate_after_are_part_of_the_layer(has_residual: bool, packed: bool):
+    x, residual = random(5, 8), random(5, 8) + 1 if has_residual else None
+    tensors = {"gate_proj.weight": random(12, 8), "up_proj.weight": random(12, 8) + 1}
+    layer = ColumnParallelLinear(8, {"gate_proj": 12, "up_proj": 12}, False, place(SINGLE), gated=True)
+    load(layer, tensors)
+    if packed:
+        layer.pack()
+    norm = RMSNorm(8, 1e-5, place(SINGLE))
+    norm.weight.copy_(random(8))
+    total = x.clone() if residual is None else x + residual
+    normed = F.rms_norm(total, (8,), norm.weight, 1e-5)
+    gate, up = (F.linear(normed, weight) for weight in tensors.values())
+    torch.testing.assert_close(layer.forward(normed), F.silu(gate) * up)
+    out, new_residual = layer.after_norm(x, residual, norm)
+    torch.testing.assert_close(out, F.silu(gate) * up)
+    torch.testing.assert_close(new_residual, total)
