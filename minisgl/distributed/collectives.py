@@ -18,4 +18,4 @@ def all_gather(x: torch.Tensor, tp: TPInfo) -> torch.Tensor:
     """Every rank's `x` [N, n], side by side in order of rank: [N, tp.size * n]."""
     if tp.size == 1:
         return x
-    return tp.joined.all_gather(x).transpose(0, 1).reshape(len(x), -1)
+    return tp.joined.all_gather(x).transpose(0, 1).reshape(len(x), tp.size * x.shape[1])
