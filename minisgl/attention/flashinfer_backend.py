@@ -6,7 +6,7 @@ prefix pieces, S partial results a row, Hq query heads, Hkv KV heads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -30,7 +30,7 @@ from minisgl.attention.flashinfer_plan import COST, Runs, cut_ranges, merge_indi
 from minisgl.attention.shared_prefix import SharedRange, SharedRanges, choose_shared
 from minisgl.core import Batch, Staging
 from minisgl.core.batch import Int32Array
-from minisgl.kernel import torch_ops, triton
+from minisgl.kernel import fill_kv_indices, triton
 
 HOPPER = (9, 0)
 # From so many new tokens a request on, FA3's larger tiles are full enough.
@@ -101,7 +101,6 @@ class FlashInferAttnBackend(BaseAttnBackend):
         self._graphs: dict[int, GraphCall] = {}
         self._graph_int_workspace = self._bytes(GRAPH_INT_WORKSPACE)
         self.can_capture = self._device.type == "cuda" and triton.in_use()
-        self._fill_kv_indices = _kernel_that_fills() if self.can_capture else torch_ops.fill_kv_indices
 
     def can_replay(self, batch: Batch) -> bool:
         """Whether a batch of decodes does well as a graph, where no prefix is shared: not if that would spare much."""
@@ -218,7 +217,7 @@ class FlashInferAttnBackend(BaseAttnBackend):
         return FlashInferMetadata(device[ends[1] : ends[2]], device[ends[2] :], kv, num_decodes=0)
 
     def _begin(self, meta: FlashInferMetadata) -> None:
-        self._fill_kv_indices(self._config.page_table, meta.rows, meta.first_pages, meta.kv.indptr, meta.kv.pages)
+        fill_kv_indices(self._config.page_table, meta.rows, meta.first_pages, meta.kv.indptr, meta.kv.pages)
         if meta.prefix is not None:
             meta.prefix.o[-1].zero_()
             meta.prefix.lse[-1].fill_(float("-inf"))
@@ -258,9 +257,3 @@ def _runs_of(ranges: Sequence[SharedRange], batch: Batch) -> Runs:
 def _indptr(lengths: Int32Array) -> Int32Array:
     """[N + 1]: where each of lengths [N] begins, one after the other."""
     return np.concatenate([[0], np.cumsum(lengths)], dtype=np.int32)
-
-
-def _kernel_that_fills() -> Callable[..., None]:
-    from minisgl.kernel.triton.kv_indices import fill_kv_indices  # which imports Triton
-
-    return fill_kv_indices

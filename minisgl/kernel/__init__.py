@@ -44,6 +44,7 @@ rotate_and_store = _fastest(torch_ops.rotate_and_store, "rotary")
 store_cache = _fastest(torch_ops.store_cache, "rotary")
 mark_broken = _fastest(torch_ops.mark_broken, "broken")
 decode_attention = _fastest(torch_ops.decode_attention)
+fill_kv_indices = _fastest(torch_ops.fill_kv_indices, "kv_indices")
 paged_decode = _fastest(torch_attention.paged_decode, "decode")
 tile_attention = _fastest(torch_attention.tile_attention, "tiles")
 merge_partials = _fastest(torch_attention.merge_partials, "merge")
@@ -56,6 +57,7 @@ __all__ = [
     "apply_rotary",
     "begin_step",
     "decode_attention",
+    "fill_kv_indices",
     "has_cpp",
     "mark_broken",
     "merge_partials",

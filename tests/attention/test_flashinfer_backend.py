@@ -33,7 +33,6 @@ TREE = [
     Row(150, 1, shared=144, prefix=1),
     Row(64, 9, shared=64),
 ]
-CAPABILITIES = {"Ampere": (8, 0), "Hopper": (9, 0)}
 
 
 @pytest.fixture
@@ -94,16 +93,14 @@ def test_a_second_layer_reads_the_pages_that_the_first_listed():
 
 
 @pytest.mark.usefixtures("fake")
-@pytest.mark.parametrize("device", CAPABILITIES)
-@pytest.mark.parametrize("fa3", [False, True], ids=["fa2", "fa3"])
-@pytest.mark.parametrize("page_size", [1, 4, 16])
-def test_shared_prefixes_are_read_once(page_size: int, fa3: bool, device: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(flashinfer_backend, "capability", lambda _: CAPABILITIES[device])
-    monkeypatch.setattr(flashinfer_backend, "prefers_fa3", lambda *_: fa3)
+@pytest.mark.parametrize("backend", ["fa2", "fa3"])
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_shared_prefixes_are_read_once(page_size: int, backend: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(flashinfer_backend, "prefers_fa3", lambda *_: backend == "fa3")
     monkeypatch.setattr(flashinfer_backend, "COST", GroupCost(rows=1, tokens=0))
     case = AttentionCase(TREE, shape(page_size), scattered=True)
     assert_close(run(case, tree_groups(), layers=[0, 1]), case.expected(), torch.bfloat16)
-    assert fake_flashinfer.created == ["fa2", "fa3" if fa3 and device == "Hopper" else "fa2"]  # a prompt, the prefixes
+    assert fake_flashinfer.created == ["fa2", backend]  # a short prompt, the prefixes
 
 
 @pytest.mark.usefixtures("fake")
@@ -150,7 +147,7 @@ def padded(x: torch.Tensor, rows: int) -> torch.Tensor:
 
 @pytest.mark.usefixtures("fake")
 @pytest.mark.parametrize("group", [4, 5], ids=["CUDA cores", "tensor cores"])
-@pytest.mark.parametrize("page_size", [1, 4, 16])
+@pytest.mark.parametrize("page_size", [1, 16])
 def test_a_captured_batch_follows_later_plans(page_size: int, group: int):
     """What was captured keeps the metadata of its own plan: only the content of its tensors changes."""
     case = AttentionCase([Row(n, 1) for n in (3, 200, 15, 16, 1)], shape(page_size, group), scattered=True)
