@@ -23,21 +23,23 @@ class HostStaging:
 
     def add(self, values: npt.NDArray[Any], capacity: int | None = None) -> torch.Tensor:
         assert capacity is None, "no graphs are captured on a CPU"
-        return torch.from_numpy(values)
+        return torch.from_numpy(np.ascontiguousarray(values))
 
     def send(self) -> None:
         """All values of the step are there."""
 
 
-class PinnedStaging:
+class BufferStaging:
     """Implements `core.Staging` for a GPU. `begin`, any number of `add`, then `send`; each step anew.
 
     num_bytes: what the buffer holds. Values that do not fit travel by themselves; those with a capacity must fit.
     """
 
     def __init__(self, num_bytes: int, device: torch.device) -> None:
+        is_gpu = device.type == "cuda"  # where not, in tests, there is nothing to pin and nothing to wait for
         self._device_bytes = torch.empty(num_bytes, dtype=torch.uint8, device=device)
-        self._hosts = [torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True) for _ in range(_RING)]
+        self._hosts = [torch.empty(num_bytes, dtype=torch.uint8, pin_memory=is_gpu) for _ in range(_RING)]
+        self._host_bytes = [host.numpy() for host in self._hosts]
         self._sent: list[torch.cuda.Event | None] = [None] * _RING
         self._turn = 0
         self._used = 0
@@ -56,7 +58,7 @@ class PinnedStaging:
         if end > len(self._device_bytes):
             assert capacity is None, f"a graph wants {end} bytes of a staging buffer of {len(self._device_bytes)}"
             return to_device(values, dtype, self._device_bytes.device)
-        self._hosts[self._turn].numpy()[begin : begin + values.nbytes] = values.view(np.uint8)
+        self._host_bytes[self._turn][begin : begin + values.nbytes].view(values.dtype)[:] = values
         self._used = -(-end // _ALIGNMENT) * _ALIGNMENT
         return self._device_bytes[begin:end].view(dtype)
 
@@ -64,9 +66,10 @@ class PinnedStaging:
         """The copy of all values is on its way, in the order of the stream."""
         used = min(self._used, len(self._device_bytes))
         self._device_bytes[:used].copy_(self._hosts[self._turn][:used], non_blocking=True)
-        self._sent[self._turn] = torch.cuda.current_stream().record_event()
+        if self._device_bytes.is_cuda:
+            self._sent[self._turn] = torch.cuda.current_stream().record_event()
 
 
-def make_staging(device: torch.device) -> HostStaging | PinnedStaging:
+def make_staging(device: torch.device) -> HostStaging | BufferStaging:
     """What brings a step's values to `device`."""
-    return PinnedStaging(_BUFFER_BYTES, device) if device.type == "cuda" else HostStaging()
+    return BufferStaging(_BUFFER_BYTES, device) if device.type == "cuda" else HostStaging()

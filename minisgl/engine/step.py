@@ -123,11 +123,9 @@ class Step:
         """What is captured: nothing here waits for the device, or depends on a value."""
         hidden = self.run(staged)
         logits = self._model.compute_logits(hidden)
-        tokens = self._sampler.choose(logits, settings)
+        tokens = self._sampler.choose(logits, settings, out=self.last_tokens[: len(hidden)])
         mark_broken(hidden, tokens)
-        kept = self.last_tokens[: len(tokens)]
-        kept.copy_(tokens)
-        return Decoded(staged.inputs, settings, hidden, logits, kept)
+        return Decoded(staged.inputs, settings, hidden, logits, tokens)
 
 
 def _max_cells(size: int) -> int:

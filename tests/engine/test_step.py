@@ -1,0 +1,154 @@
+"""Decode steps as graphs, without a GPU: Triton's interpreter computes, and a replay computes again what was captured."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from support.dense_attention import make_model, read_json, tiny_weights
+
+from minisgl.attention import AttnConfig, create_attention_backend
+from minisgl.attention.shared_prefix import GroupCost
+from minisgl.core import Batch, Context, PageTableUpdate, PrefixGroup, Req, SamplingParams
+from minisgl.engine import step as step_module
+from minisgl.engine.graphs import NO_UPDATE, Captured, GraphPool, Key, padded_sizes
+from minisgl.engine.inputs import PageTable
+from minisgl.engine.sampler import Sampler
+from minisgl.engine.staging import BufferStaging, HostStaging
+from minisgl.engine.step import Step
+from minisgl.kernel import triton
+from minisgl.kvcache.pool import MHAKVCache
+
+if importlib.util.find_spec("triton") is not None:
+    from support.interpreted import allow_loaded_bounds
+
+    allow_loaded_bounds()
+
+pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+CPU = torch.device("cpu")
+PAGE_SIZE, NUM_PAGES, MAX_LEN = 4, 64, 64
+
+
+class Recomputing(GraphPool):
+    """Keeps what was captured as a function; it reads and writes the same memory each time, as a graph does."""
+
+    def capture(self, key: Key, compute: Callable[[], object]) -> None:
+        compute()
+        self._captured[key] = Captured(compute, None)
+        self._sizes = sorted({*self._sizes, key.size})
+
+    def replay(self, key: Key) -> object:
+        return self._captured[key].graph()
+
+
+@pytest.fixture
+def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(triton, "can_take", lambda x: True)
+    monkeypatch.setattr(step_module, "GraphPool", Recomputing)
+    monkeypatch.setattr(step_module, "make_staging", lambda device: BufferStaging(1 << 18, device))
+
+
+def make_step(backend: str) -> Step:
+    folder = "qwen3_qk_norm"
+    model = make_model(read_json(folder, "config.json"), tiny_weights(folder).items())
+    config = model.config
+    pool = MHAKVCache(config.num_kv_heads, config.num_layers, config.head_dim, NUM_PAGES, PAGE_SIZE, torch.float32, CPU)
+    for layer_id in range(config.num_layers):
+        pool.k_cache(layer_id).normal_(generator=torch.Generator().manual_seed(layer_id))
+        pool.v_cache(layer_id).normal_(generator=torch.Generator().manual_seed(99 + layer_id))
+    table = PageTable(8, MAX_LEN // PAGE_SIZE, PAGE_SIZE, CPU)
+    attn = AttnConfig(
+        kv_pool=pool,
+        page_table=table.device,
+        host_table=table.host,
+        page_size=PAGE_SIZE,
+        num_qo_heads=config.num_qo_heads,
+        num_kv_heads=config.num_kv_heads,
+        head_dim=config.head_dim,
+        max_running_req=8,
+        max_extend_tokens=64,
+    )
+    ctx = Context(page_size=PAGE_SIZE, kv_pool=pool, attn_backend=create_attention_backend(backend, attn))
+    return Step(model, table, ctx, Sampler(config.vocab_size, CPU))
+
+
+def decodes(step: Step, lengths: list[int], prev_rows: list[int] | None = None, shared: int = 0) -> Batch:
+    """One token each, after what the pool holds for the rows; the first `shared` tokens of all lie in row 0's pages."""
+    cells = [(row, col, shared_or_own(row, col, shared)) for row, n in enumerate(lengths) for col in range(-(-n // 4))]
+    update = PageTableUpdate(*np.array(cells, np.int32).T)
+    step._page_table.apply(update)
+    rows = range(len(lengths))
+    reqs = tuple(
+        Req(row, row, n - 1, n, n + 9, n, np.arange(n, dtype=np.int32) + 3, SamplingParams(), prev_row=prev)
+        for row, n, prev in zip(rows, lengths, prev_rows or [-1] * len(lengths), strict=True)
+    )
+    groups = (PrefixGroup(np.array(rows, np.int32), 0, shared),) if shared else ()
+    return Batch(reqs, update, step=0, groups=groups)
+
+
+def shared_or_own(row: int, col: int, shared: int) -> int:
+    return 1 + col if col < shared // PAGE_SIZE else 1 + row * 8 + col
+
+
+@torch.inference_mode()
+def by_torch(lengths: list[int], shared: int = 0) -> tuple[torch.Tensor, list[int]]:
+    """Logits and best tokens, from the torch backend, call by call."""
+    step = make_step("torch")
+    staged = step.stage(decodes(step, lengths, shared=shared))
+    logits = step._model.compute_logits(step.run(staged))
+    return logits, logits.argmax(-1).tolist()
+
+
+@pytest.mark.usefixtures("by_kernels")
+@pytest.mark.parametrize(("lengths", "shared"), [([5], 0), ([30, 7, 16], 0), ([30, 25, 28, 26], 24)])
+def test_a_replayed_step_gives_the_logits_and_tokens_of_torch(
+    monkeypatch: pytest.MonkeyPatch, lengths: list[int], shared: int
+) -> None:
+    step = make_step("triton")
+    backend = step._ctx.attn_backend
+    backend._shape = replace(backend._shape, cost=GroupCost(rows=1, tokens=1))
+    with torch.inference_mode():
+        step.capture([1, 4], MAX_LEN)
+        decoded = step.replay(decodes(step, lengths, shared=shared))
+    assert decoded is not None
+    assert sorted(step._graphs._captured) == [(1, False), (4, False), (4, True)]
+    monkeypatch.setattr(triton, "can_take", lambda x: False)
+    monkeypatch.setattr(step_module, "make_staging", lambda device: HostStaging())
+    logits, tokens = by_torch(lengths, shared)
+    torch.testing.assert_close(decoded.logits[: len(lengths)], logits, rtol=1e-4, atol=1e-4)
+    assert decoded.tokens[: len(lengths)].tolist() == tokens
+    assert step.last_tokens[: len(lengths)].tolist() == tokens
+
+
+@pytest.mark.usefixtures("by_kernels")
+def test_a_token_that_the_host_awaits_is_taken_from_the_last_step() -> None:
+    step = make_step("triton")
+    with torch.inference_mode():
+        step.capture([4], MAX_LEN)
+        known = step.replay(decodes(step, [9, 12, 6]))
+        assert known is not None
+        logits = known.logits[:3].clone()
+        step.last_tokens[:3] = torch.tensor([14, 3 + 8, 8], dtype=torch.int32)  # of rows 1, 0 and 2: their last ids
+        awaited = step.replay(decodes(step, [9, 12, 6], prev_rows=[1, 0, 2]))
+    assert awaited is not None
+    assert awaited.inputs.input_ids[:3].tolist() == [11, 14, 8]
+    torch.testing.assert_close(awaited.logits[:3], logits)
+
+
+@pytest.mark.usefixtures("by_kernels")
+def test_what_no_graph_holds_is_not_replayed() -> None:
+    step = make_step("triton")
+    with torch.inference_mode():
+        step.capture([2], MAX_LEN)
+        assert step.replay(decodes(step, [9, 12, 6])) is None
+        prompt = Req(0, 0, 0, 5, 9, 5, np.arange(5, dtype=np.int32), SamplingParams())
+        assert step.replay(Batch((prompt,), NO_UPDATE, step=0)) is None
+
+
+@pytest.mark.parametrize(("largest", "sizes"), [(1, [1]), (3, [1, 2, 3]), (40, [1, 2, 4, 8, 16, 32, 40])])
+def test_graphs_are_dense_for_small_batches_and_reach_the_largest(largest: int, sizes: list[int]) -> None:
+    assert padded_sizes(largest) == sizes
