@@ -43,7 +43,7 @@ def _join_parts(part_o, part_lse, first, count, head, HEADS: tl.constexpr, HEAD_
     return acc / total
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def _decode(
     q, k_cache, v_cache, page_table, items, columns, out, part_o, part_lse, arrivals,
     scale, q_stride, slot_stride, table_stride,

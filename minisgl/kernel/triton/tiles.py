@@ -42,7 +42,7 @@ def _attend_range(
     return best, total, acc
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["table_stride"])
 def _tiles(
     q, queries, k_cache, v_cache, page_table, items, columns, out, part_o, part_lse,
     scale, q_stride, slot_stride, table_stride,
