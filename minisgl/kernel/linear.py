@@ -13,6 +13,8 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 # With more rows, cuBLAS and kernels for the rest take less time than one for all.
 MAX_ROWS = 16
+# The largest K of a norm that is part of the kernel for several rows: the inputs take registers that weights need.
+MAX_NORM_SIZE = 2048
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, gated: bool = False) -> torch.Tensor:
@@ -37,7 +39,7 @@ def add_norm_linear(
 
     x and residual [T, K] are given up: the sum may lie in their memory.
     """
-    if _is_small(x):
+    if _is_small(x) and (len(x) == 1 or x.shape[1] <= MAX_NORM_SIZE):
         in_one = triton.operation("linear", "small_linear")
         return cast(Pair, in_one(x, weight, bias, gated, residual, norm_weight, eps))
     if residual is None:

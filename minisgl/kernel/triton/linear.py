@@ -19,7 +19,7 @@ import triton.language as tl
 from minisgl.kernel.triton.activation import silu
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
-# The rows that the tensor cores take at a time: fewer cost the same.
+# The rows that the tensor cores take at a time.
 MAX_ROWS = 16
 
 
@@ -73,7 +73,7 @@ def small_linear(
     tiles = tiling(rows, features, size)
     _small_linear[(triton.cdiv(features, tiles.block_n),)](
         *(x, residual, norm_weight, weight, bias, out, total, rows, out.shape[1], eps, size),
-        *(1 if rows == 1 else MAX_ROWS, *tiles[:4], gated, programmatic()),
+        *(triton.next_power_of_2(rows), *tiles[:4], gated, programmatic()),
         num_warps=tiles.num_warps,
         num_stages=1,  # tiles are asked for ahead here, by hand
         launch_pdl=programmatic(),
@@ -130,19 +130,24 @@ def _small_linear(
         products = tl.zeros((SLICES, ROWS, BLOCK_N), tl.float32)
         squares = tl.zeros((SLICES, ROWS), tl.float32)
     for first in range(0, NUM_TILES, AHEAD):
+        inputs = ()  # all are asked for before the first is needed
         for i in tl.static_range(AHEAD):
             at = (first + i) * BLOCK_K + columns
-            x = _inputs(x_ptr, residual_ptr, sum_ptr, num_rows, at, SIZE, ROWS)
+            inputs = inputs + (_inputs(x_ptr, residual_ptr, sum_ptr, num_rows, at, SIZE, ROWS),)  # noqa: RUF005
+        for i in tl.static_range(AHEAD):
+            at = (first + i) * BLOCK_K + columns
+            x = inputs[i]
             if norm_weight_ptr is not None:
+                x = x.to(tl.float32)
                 squares += x * x if ROWS == 1 else tl.sum(x * x, axis=2)
                 norm_weight = tl.load(norm_weight_ptr + at, mask=at < SIZE, other=0.0).to(tl.float32)
                 x *= norm_weight if ROWS == 1 else norm_weight[:, None, :]
             if ROWS == 1:
-                products += tl.sum(tiles[0].to(tl.float32) * x[None, :, :], axis=1)
+                products += tl.sum(tiles[0].to(tl.float32) * x.to(tl.float32)[None, :, :], axis=1)
             else:
-                products = tl.dot(
-                    x.to(weight_ptr.dtype.element_ty), tl.permute(tiles[0], (1, 2, 0)), products, input_precision="ieee"
-                )
+                weights_of_tile = tl.permute(tiles[0], (1, 2, 0))
+                x = x.to(weight_ptr.dtype.element_ty)
+                products = tl.dot(x, weights_of_tile, products, input_precision="ieee")
             if NUM_TILES > AHEAD:
                 tiles = tiles[1:] + (_tile(weights, at + AHEAD * BLOCK_K, SIZE, False),)  # noqa: RUF005
             else:
@@ -180,16 +185,16 @@ def _tile(weights, columns, SIZE: tl.constexpr, IS_WHOLE: tl.constexpr):
 
 @triton.jit
 def _inputs(x_ptr, residual_ptr, sum_ptr, num_rows, columns, SIZE: tl.constexpr, ROWS: tl.constexpr):
-    """x, or residual + x rounded, which the first program keeps: float32 [S, W] of one row, [S, ROWS, W] of several."""
+    """x, or residual + x, which the first program keeps: [S, W] of one row, [S, ROWS, W] of several."""
     if ROWS == 1:
         offsets, mask = columns, columns < SIZE
     else:
         rows = tl.arange(0, ROWS)[None, :, None]
         offsets = rows * SIZE + columns[:, None, :]
         mask = (rows < num_rows) & (columns < SIZE)[:, None, :]
-    x = tl.load(x_ptr + offsets, mask=mask, other=0.0).to(tl.float32)
+    x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
     if residual_ptr is not None:
-        total = (x + tl.load(residual_ptr + offsets, mask=mask, other=0.0).to(tl.float32)).to(sum_ptr.dtype.element_ty)
-        tl.store(sum_ptr + offsets, total, mask=mask & (tl.program_id(0) == 0))
-        x = total.to(tl.float32)
+        residual = tl.load(residual_ptr + offsets, mask=mask, other=0.0)
+        x = (residual.to(tl.float32) + x.to(tl.float32)).to(sum_ptr.dtype.element_ty)
+        tl.store(sum_ptr + offsets, x, mask=mask & (tl.program_id(0) == 0))
     return x
