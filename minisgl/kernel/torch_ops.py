@@ -158,8 +158,8 @@ def fill_kv_indices(
 ) -> None:
     """List the pages of runs of the page table: out[indptr[i] : indptr[i + 1]] are those of row rows[i], in place.
 
-    page_table [R, P], rows [N], first_pages [N]: the column where a run begins, indptr [N + 1], out: all int32. A run of
-    row -1 is of page 0, again and again.
+    page_table [R, P], rows [N], first_pages [N]: the column where a run begins, indptr [N + 1], out: all int32. A run
+    of row -1 is of page 0, again and again.
     """
     runs = torch.arange(len(rows), device=rows.device).repeat_interleave(indptr.diff())
     columns = torch.arange(len(runs), device=rows.device) + (first_pages - indptr[:-1] + indptr[0])[runs]
