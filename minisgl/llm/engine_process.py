@@ -130,4 +130,6 @@ def _version(package: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # all is said: a GPU that still works, or waits for a rank that is gone, is not waited for

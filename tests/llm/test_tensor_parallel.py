@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from support.tiny_model import make_tiny_model
 from support.two_ranks import make_tiny_qwen3
 
 from minisgl import LLM, SamplingParams
-from minisgl.llm import EngineDied, followers
+from minisgl.llm import EngineDied, LLMConfig, RemoteEngine, followers
 from minisgl.scheduler.reserve import RESERVES
 
 MAX_TOKENS = 12
@@ -116,6 +118,18 @@ def test_requests_that_give_up_their_pages_and_come_back_have_the_same_tokens(pa
 # ---- what befalls one rank
 
 
+def children_of(pid: int) -> list[int]:
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for path in lists for child in path.read_text().split()]
+
+
+def wait_until_gone(pid: int) -> None:
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1][:3]:
+        assert time.monotonic() < deadline, f"process {pid} is still there"
+        time.sleep(0.02)
+
+
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(make_tiny_model(tmp_path_factory.mktemp("tiny")))
@@ -174,6 +188,26 @@ def test_no_memory_on_rank_0_alone_ends_the_engine(tiny: str, monkeypatch: pytes
         leader._forward = out_of_memory_at(leader._forward, {1})
         with pytest.raises(EngineDied, match="rank 0 ran out of memory in step 1"):
             llm.generate(PROMPTS[0], GREEDY)
+
+
+def test_an_engine_process_ends_its_ranks_whichever_of_them_is_killed(tiny: str) -> None:
+    config = LLMConfig.from_kwargs(model=tiny, num_page_override=2048, tensor_parallel_size=2)
+    reasons: queue.SimpleQueue[str] = queue.SimpleQueue()
+    engine = RemoteEngine(config, on_death=reasons.put)
+    try:
+        ranks = children_of(engine.ready.result(timeout=60).pid)
+        assert len(ranks) == 1
+        os.kill(ranks[0], signal.SIGKILL)
+        assert "rank 1 ended: killed by SIGKILL" in reasons.get(timeout=20)
+    finally:
+        engine.shutdown()
+    engine = RemoteEngine(config)
+    try:
+        (rank,) = children_of(engine.ready.result(timeout=60).pid)
+        os.kill(engine.pid, signal.SIGKILL)
+        wait_until_gone(rank)
+    finally:
+        engine.shutdown()
 
 
 def test_a_rank_that_cannot_start_says_how_it_ended(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
