@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from minisgl.attention.flashinfer_calls import check_installed
 from minisgl.distributed import TPInfo
 from minisgl.engine.config import EngineConfig
 from minisgl.kernel import triton
@@ -97,6 +98,8 @@ def _resolve_backend(name: str, on_gpu: bool) -> str:
         raise ValueError(f"attention_backend={name!r} runs on GPUs only; on a CPU it is 'torch'")
     if name == "triton" and not triton.in_use():
         raise ValueError("attention_backend='triton' needs the package triton, and MINISGL_KERNELS other than torch")
+    if name == "flashinfer":
+        check_installed()
     return name
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +34,15 @@ def test_a_cpu_computes_fewer_prompt_tokens_in_one_batch_unless_told(
     model = ModelConfig.from_hf(read_json("llama_biases", "config.json"))
     spec = resolve(EngineConfig(device=device_type), model, hardware, given)
     assert spec.max_extend_tokens == resolved
+
+
+def test_a_missing_package_is_named_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch):
+    hardware = replace(find_hardware(), gpus=(Gpu("a GPU", 1 << 30, (9, 0)),))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setitem(sys.modules, "flashinfer", None)
+    model = ModelConfig.from_hf(read_json("llama_biases", "config.json"))
+    with pytest.raises(ValueError, match="attention_backend='flashinfer' needs the package flashinfer-python"):
+        resolve(EngineConfig(attention_backend="flashinfer"), model, hardware)
 
 
 def test_random_weights_of_a_hub_id_need_no_weights_from_the_hub(tiny: Path, monkeypatch: pytest.MonkeyPatch):
