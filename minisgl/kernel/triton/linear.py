@@ -120,7 +120,7 @@ def _small_linear(
     weights = weight_ptr + weight_rows.to(tl.int64)[:, None, None] * SIZE
     tiles = ()
     for i in tl.static_range(AHEAD):
-        tiles = tiles + (_tile(weights, i * BLOCK_K + columns, SIZE, (i + 1) * BLOCK_K <= SIZE),)  # noqa: RUF005
+        tiles = tiles + (_tile(weights, i * BLOCK_K + columns, SIZE, (i + 1) * BLOCK_K <= SIZE),)
     wait_for_last(PDL)
 
     if ROWS == 1:
@@ -133,7 +133,7 @@ def _small_linear(
         inputs = ()  # all are asked for before the first is needed
         for i in tl.static_range(AHEAD):
             at = (first + i) * BLOCK_K + columns
-            inputs = inputs + (_inputs(x_ptr, residual_ptr, sum_ptr, num_rows, at, SIZE, ROWS),)  # noqa: RUF005
+            inputs = inputs + (_inputs(x_ptr, residual_ptr, sum_ptr, num_rows, at, SIZE, ROWS),)
         for i in tl.static_range(AHEAD):
             at = (first + i) * BLOCK_K + columns
             x = inputs[i]
@@ -149,9 +149,9 @@ def _small_linear(
                 x = x.to(weight_ptr.dtype.element_ty)
                 products = tl.dot(x, weights_of_tile, products, input_precision="ieee")
             if NUM_TILES > AHEAD:
-                tiles = tiles[1:] + (_tile(weights, at + AHEAD * BLOCK_K, SIZE, False),)  # noqa: RUF005
+                tiles = tiles[1:] + (_tile(weights, at + AHEAD * BLOCK_K, SIZE, False),)
             else:
-                tiles = tiles[1:] + (tiles[0],)  # noqa: RUF005
+                tiles = tiles[1:] + (tiles[0],)
 
     if ROWS == 1:
         y = tl.sum(products, axis=1)[None, :]
