@@ -66,10 +66,12 @@ async def events(client: AsyncClient, request: Request) -> AsyncIterator[str]:
 
     submission.start(put)
     while not submission.is_over:
-        delta = submission.take(await replies.get())
-        if delta is None:
-            continue
-        choice = Choice(index=delta["choice"], text=delta["text"], finish_reason=delta["finish_reason"])
-        chunk = Chunk(id="cmpl-1", created=int(time.time()), model=request.model, choices=[choice])
-        yield f"data: {json.dumps(chunk.model_dump())}\n\n"
+        arrival = await replies.get()
+        for reply in arrival.replies:
+            delta = submission.take(reply, arrival.at)
+            if delta is None:
+                continue
+            choice = Choice(index=delta["choice"], text=delta["text"], finish_reason=delta["finish_reason"])
+            chunk = Chunk(id="cmpl-1", created=int(time.time()), model=request.model, choices=[choice])
+            yield f"data: {json.dumps(chunk.model_dump())}\n\n"
     yield "data: [DONE]\n\n"

@@ -17,7 +17,7 @@ from minisgl.llm.link import Link
 from minisgl.llm.router import Arrival, EngineDied, Sink
 from minisgl.llm.stats import Stats
 from minisgl.llm.stream import Output, RequestStream, join_choices
-from minisgl.message import EngineStats, FinishReason, ProbeMsg, PurgeMsg, StatsMsg, UserMsg
+from minisgl.message import EngineStats, FinishReason, ProbeMsg, PurgeMsg, StatsMsg, TokenReply, UserMsg
 from minisgl.tokenizer import Tokenizer
 
 
@@ -157,18 +157,19 @@ class Submission:
         return not self._open
 
     def start(self, sink: Sink) -> None:
-        """Send the requests; what `sink` gets, in the link's thread, is to be given to `take`."""
+        """Send the requests; what `sink` gets, in the link's thread, is for `take` or `gather`."""
         self._link.submit(self._messages, sink)
 
-    def take(self, arrival: Arrival) -> Delta | None:
-        """What a reply adds; None when its request was over already. EngineDied when the engine has."""
-        reply = arrival.reply
+    def take(self, reply: TokenReply, at: float) -> Delta | None:
+        """What a reply adds, which came at that time; None when its request was over already.
+
+        EngineDied when the engine has.
+        """
         stream = self._open.get(reply.uid)
         if stream is None:
             return None
-        if reply.finish_reason == "error" and self._link.error is not None:
-            raise EngineDied(reply.error) from self._link.error
-        text, token_ids, logprobs = stream.take(arrival)
+        self._check_engine(reply)
+        text, token_ids, logprobs = stream.take(reply, at)
         delta: Delta = {  # as a display: a third of what the call costs
             "index": stream.index,
             "choice": stream.choice,
@@ -185,8 +186,25 @@ class Submission:
         if reply.prompt_logprobs is not None:
             delta["prompt_logprobs"] = list(reply.prompt_logprobs)
         if stream.finish_reason is not None:
-            self._end(stream, delta, found_here=reply.finish_reason is None)
+            output = self._end(stream, found_here=reply.finish_reason is None)
+            if output is not None:
+                delta["output"] = output
         return delta
+
+    def gather(self, arrival: Arrival) -> dict[int, Output]:
+        """`take` for who wants no deltas: the outputs of the prompts that are over now, by index."""
+        outputs = {}
+        for reply in arrival.replies:
+            stream = self._open.get(reply.uid)
+            if stream is None:
+                continue
+            self._check_engine(reply)
+            stream.gather(reply, arrival.at)
+            if stream.finish_reason is not None:
+                output = self._end(stream, found_here=reply.finish_reason is None)
+                if output is not None:
+                    outputs[stream.index] = output
+        return outputs
 
     def abort(self) -> None:
         """Stop what still runs; each request's last reply, with finish_reason "abort", is still to be taken."""
@@ -200,14 +218,21 @@ class Submission:
             self._link.forget(uid)
             self._link.abort(uid)
 
-    def _end(self, stream: RequestStream, delta: Delta, found_here: bool) -> None:
+    def _check_engine(self, reply: TokenReply) -> None:
+        if reply.finish_reason == "error" and self._link.error is not None:
+            raise EngineDied(reply.error) from self._link.error
+
+    def _end(self, stream: RequestStream, found_here: bool) -> Output | None:
+        """The output of its prompt, if this was the last of its choices."""
         del self._open[stream.uid]
         if found_here:
             self._link.finish(stream.uid, stream.num_tokens)
         siblings = self._streams[stream.index]
-        if all(sibling.finish_reason is not None for sibling in siblings):
-            delta["output"] = join_choices(siblings)
-            self._stats.count(delta["output"])
+        if any(sibling.finish_reason is None for sibling in siblings):
+            return None
+        output = join_choices(siblings)
+        self._stats.count(output)
+        return output
 
 
 def each_params(params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int) -> list[SamplingParams]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import weakref
 from collections.abc import Generator, Sequence
@@ -121,8 +120,7 @@ class LLM:
         prepared = [
             self.client.prepare(prompt, each, cache_salt, priority) for prompt, each in zip(given, params, strict=True)
         ]
-        deltas = self._follow(prepared)
-        return deltas if stream else _collect(deltas, len(prepared), use_tqdm)
+        return self._follow(prepared) if stream else self._collect(prepared, use_tqdm)
 
     @overload
     def chat(
@@ -164,8 +162,7 @@ class LLM:
         priority as in `generate`.
         """
         prepared = self.client.prepare_chat(messages, sampling_params, template, cache_salt, priority)
-        deltas = self._follow([prepared])
-        return deltas if stream else _collect(deltas, 1, use_tqdm=False)[0]
+        return self._follow([prepared]) if stream else self._collect([prepared], use_tqdm=False)[0]
 
     def probe(self, prompt: Prompt, *, cache_salt: str = "") -> Probe:
         """How much of this prompt `generate` would find cached now, without running it, and without refreshing it.
@@ -216,24 +213,30 @@ class LLM:
         try:
             submission.start(replies.put)
             while not submission.is_over:
-                delta = submission.take(replies.get())
-                if delta is not None:
-                    yield delta
+                arrival = replies.get()
+                for reply in arrival.replies:
+                    delta = submission.take(reply, arrival.at)
+                    if delta is not None:
+                        yield delta
         finally:
             submission.close()
 
-
-def _collect(deltas: Generator[Delta, None, None], num_prompts: int, use_tqdm: bool | None) -> list[Output]:
-    """The outputs in the order of the prompts."""
-    outputs: dict[int, Output] = {}
-    hidden = None if use_tqdm is None and num_prompts > 1 else not use_tqdm  # None: hidden unless on a terminal
-    bar = tqdm(total=num_prompts, desc="Generating", unit="prompt", disable=hidden)
-    with contextlib.closing(deltas), bar:
-        for delta in deltas:
-            if "output" in delta:
-                outputs[delta["index"]] = delta["output"]
-                bar.update()
-    return [outputs[index] for index in range(num_prompts)]
+    def _collect(self, prepared: list[Prepared], use_tqdm: bool | None) -> list[Output]:
+        """The outputs in the order of the prompts. This thread leaves the interpreter to the worker meanwhile."""
+        replies: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
+        submission = self.client.submission(prepared)
+        outputs: dict[int, Output] = {}
+        hidden = None if use_tqdm is None and len(prepared) > 1 else not use_tqdm  # None: hidden unless on a terminal
+        with tqdm(total=len(prepared), desc="Generating", unit="prompt", disable=hidden) as bar:
+            try:
+                submission.start(replies.put)
+                while not submission.is_over:
+                    over = submission.gather(replies.get())
+                    outputs |= over
+                    bar.update(len(over))
+            finally:
+                submission.close()
+        return [outputs[index] for index in range(len(prepared))]
 
 
 def _as_list(prompts: Prompts) -> list[Prompt]:

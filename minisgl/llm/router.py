@@ -13,9 +13,9 @@ from minisgl.message.types import AnswerT
 
 
 class Arrival(NamedTuple):
-    """A reply and when it came (`time.perf_counter`), however late its reader takes it."""
+    """One step's replies for one reader, and when they came (`time.perf_counter`), however late it takes them."""
 
-    reply: TokenReply
+    replies: list[TokenReply]
     at: float
 
 
@@ -27,7 +27,10 @@ class EngineDied(RuntimeError):  # noqa: N818 - it is news, not a mistake
 
 
 class Router:
-    """uid -> sink. An outbox for the loop; safe between threads. Replies that nobody waits for are dropped."""
+    """uid -> sink. An outbox for the loop; safe between threads. Replies that nobody waits for are dropped.
+
+    A sink is called once a step, however many requests it follows.
+    """
 
     def __init__(self) -> None:
         self._sinks: dict[int, Sink] = {}
@@ -56,12 +59,16 @@ class Router:
     def send(self, replies: list[Reply]) -> None:
         """Pass on the replies of one step. Sinks are called without the lock, so they may come back here."""
         at = time.perf_counter()
+        found: dict[Sink, list[TokenReply]] = {}
+        answered = []
         with self._lock:
-            found = [(self._find(reply), reply) for reply in replies if isinstance(reply, TokenReply)]
-            answered = [(self._answers.pop(r.uid, None), r.answer) for r in replies if not isinstance(r, TokenReply)]
-        for sink, reply in found:
-            if sink is not None:
-                sink(Arrival(reply, at))
+            for reply in replies:
+                if not isinstance(reply, TokenReply):
+                    answered.append((self._answers.pop(reply.uid, None), reply.answer))
+                elif (sink := self._find(reply)) is not None:
+                    found.setdefault(sink, []).append(reply)
+        for sink, news in found.items():
+            sink(Arrival(news, at))
         for future, answer in answered:
             if future is not None:
                 future.set_result(answer)

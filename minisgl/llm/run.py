@@ -9,6 +9,7 @@ from functools import partial
 
 from minisgl.llm.client import Delta, Submission
 from minisgl.llm.router import Arrival
+from minisgl.message import TokenReply
 
 OnOver = Callable[[], None]
 OnNews = Callable[[list[Delta]], bool]
@@ -41,10 +42,10 @@ class Run:
         """Stop what still runs, and give nothing more."""
         self._submission.close()
 
-    def take(self, arrival: Arrival) -> None:
+    def take(self, reply: TokenReply, at: float) -> None:
         """A reply has come. What goes wrong with it is the reader's to have, nobody else's."""
         try:
-            delta = self._submission.take(arrival)
+            delta = self._submission.take(reply, at)
         except Exception as error:
             self._error = error
             return
@@ -130,7 +131,8 @@ class Mail:
             arrived, self._arrived = self._arrived, []
         runs: dict[Run, None] = {}
         for run, arrival in arrived:
-            run.take(arrival)
+            for reply in arrival.replies:
+                run.take(reply, arrival.at)
             runs[run] = None
         for run in runs:
             run.tell()

@@ -6,7 +6,6 @@ import time
 from typing import Any, TypedDict
 
 from minisgl.core import SamplingParams, TokenLogprobs
-from minisgl.llm.router import Arrival
 from minisgl.message import FinishReason, TokenReply
 from minisgl.tokenizer import TextStream, Tokenizer
 
@@ -72,6 +71,7 @@ class RequestStream:
         self._text_stream = TextStream(tokenizer, params.stop_strings, params.min_tokens, params.skip_special_tokens)
         self._text: list[str] = []
         self._token_ids: list[int] = []
+        self._num_shown = 0  # of them
         self._logprobs: list[TokenLogprobs] = []
         self._error: str | None = None
         self._started = time.perf_counter()
@@ -83,18 +83,29 @@ class RequestStream:
     def num_tokens(self) -> int:
         return len(self._token_ids)
 
-    def take(self, arrival: Arrival) -> tuple[str, list[int], list[TokenLogprobs]]:
-        """The text, tokens and logprobs that this reply adds to what the reader sees. May set finish_reason."""
-        reply, self._total_s = arrival.reply, arrival.at - self._started
+    def take(self, reply: TokenReply, at: float) -> tuple[str, list[int], list[TokenLogprobs]]:
+        """The text, tokens and logprobs that this reply adds to what the reader sees. May set finish_reason.
+
+        at: when the reply came (`time.perf_counter`).
+        """
         before = len(self._token_ids)
         self._token_ids.extend(reply.token_ids)
-        self._note(reply)
+        self._note(reply, at)
         text = self._show(reply)
         token_ids = self._token_ids[before:]
         logprobs = list(reply.logprobs[: len(token_ids)]) if reply.logprobs else []
         if self._keep_text:
             self._keep(text, logprobs, reply)
         return text, token_ids, logprobs
+
+    def gather(self, reply: TokenReply, at: float) -> None:
+        """`take` for who wants the output only: text is made at the end, unless stop strings are looked for in it."""
+        if reply.finish_reason is not None or reply.logprobs or reply.prompt_logprobs or self.params.stop:
+            self.take(reply, at)
+            return
+        self._token_ids.extend(reply.token_ids)
+        if self._first_token_s is None:
+            self._note(reply, at)
 
     def output(self) -> Output:
         """The whole request, once it is over."""
@@ -115,7 +126,8 @@ class RequestStream:
             output["error"] = self._error
         return output
 
-    def _note(self, reply: TokenReply) -> None:
+    def _note(self, reply: TokenReply, at: float) -> None:
+        self._total_s = at - self._started
         if reply.token_ids and self._first_token_s is None:
             self._first_token_s = self._total_s
         if reply.cached_len is not None:
@@ -130,10 +142,11 @@ class RequestStream:
             self.prompt_logprobs = reply.prompt_logprobs
 
     def _show(self, reply: TokenReply) -> str:
-        """Text of the reply's tokens without the one that ended it; a stop string cuts text and tokens."""
+        """Text of the tokens not shown yet, without the one that ended it; a stop string cuts text and tokens."""
         over = reply.finish_reason is not None
-        ids = reply.token_ids
-        ended = reply.finish_reason == "stop" and ids and ids[-1] in self._hidden_last
+        ids = self._token_ids[self._num_shown :]
+        self._num_shown = len(self._token_ids)
+        ended = reply.finish_reason == "stop" and reply.token_ids and ids[-1] in self._hidden_last
         delta = self._text_stream.push(ids[:-1] if ended else ids, final=over)
         if delta.stopped:
             self.finish_reason = "stop"

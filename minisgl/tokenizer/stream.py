@@ -35,6 +35,8 @@ class TextStream:
     def __init__(
         self, tokenizer: Tokenizer, stop: Sequence[str] = (), min_tokens: int = 0, skip_special_tokens: bool = True
     ) -> None:
+        self._tokenizer = tokenizer
+        self._skip_special_tokens = skip_special_tokens
         self._detokenizer = IncrementalDetokenizer(tokenizer, skip_special_tokens)
         self._stops = StopStrings(stop)
         self._min_tokens = min_tokens
@@ -45,9 +47,10 @@ class TextStream:
 
         After a stop, tokens are ignored: the scheduler may have generated some before it heard of it.
         """
-        if not self._stops and not final:
+        if not self._stops:
+            text = self._plain(token_ids, final)
             self._num_tokens += len(token_ids)
-            return TextDelta(self._detokenizer.push(token_ids), self._num_tokens, False)
+            return TextDelta(text, self._num_tokens, False)
         texts = []
         for token_id in token_ids:
             if self._stops.stopped:
@@ -58,6 +61,15 @@ class TextStream:
             texts.append(self._search(self._detokenizer.flush()))
             texts.append(self._stops.flush())
         return TextDelta("".join(texts), self._num_tokens, self._stops.stopped)
+
+    def _plain(self, token_ids: Sequence[int], final: bool) -> str:
+        """Their text, where no stop string is looked for."""
+        if (
+            final and self._num_tokens == 0
+        ):  # all there is: half the work, and others may have the interpreter meanwhile
+            return self._tokenizer.decode(token_ids, self._skip_special_tokens)
+        text = self._detokenizer.push(token_ids)
+        return text + self._detokenizer.flush() if final else text
 
     def _search(self, piece: str) -> str:
         return self._stops.push(piece, armed=self._num_tokens > self._min_tokens)

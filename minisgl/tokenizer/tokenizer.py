@@ -72,8 +72,9 @@ class Tokenizer:
 
     def decode(self, token_ids: Iterable[int], skip_special_tokens: bool = True) -> str:
         """The text of these ids, its spaces as they are; ids outside the vocabulary have no text."""
-        text: str = self.backend.decode([int(i) for i in token_ids], skip_special_tokens=skip_special_tokens)
-        return text
+        # A batch of one: it lets go of the interpreter lock, which `decode` keeps.
+        texts: list[str] = self.backend.decode_batch([[int(i) for i in token_ids]], skip_special_tokens)
+        return texts[0]
 
     def _ids(self, text: str, add_special_tokens: bool) -> Int32Array:
         _refuse_lone_surrogate(text)
