@@ -95,7 +95,8 @@ class FlashInferAttnBackend(BaseAttnBackend):
         self._shape = checked_shape(config)
         self._device = config.page_table.device
         self._has_fa3 = capability(self._device) == HOPPER
-        self._workspace = self._bytes(self._shape.float_workspace_bytes(config.max_running_req))
+        self._num_sms = num_sms(self._device)
+        self._workspace = self._bytes(self._shape.float_workspace_bytes(config.max_running_req, self._num_sms))
         self._decode_call = DecodeCall(self._shape, self._workspace)
         self._prefill_calls: dict[tuple[str, str], PrefillCall] = {}
         self._graphs: dict[int, GraphCall] = {}
@@ -200,7 +201,7 @@ class FlashInferAttnBackend(BaseAttnBackend):
         )
 
     def _pieces(self, ranges: Sequence[SharedRange]) -> list[SharedRange]:
-        return cut_ranges(ranges, self._shape.num_qo_heads, num_sms(self._device), self._config.page_size)
+        return cut_ranges(ranges, self._shape.num_qo_heads, self._num_sms, self._config.page_size)
 
     def _stage(
         self, runs: Runs, staging: Staging, pages: torch.Tensor | None = None, padded: int | None = None

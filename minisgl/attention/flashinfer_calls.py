@@ -32,7 +32,7 @@ CUDA_CORE_GROUPS = (1, 2, 3, 4)
 # Of each wrapper that a graph has: a plan for a batch takes a few ten thousand bytes.
 GRAPH_INT_WORKSPACE = 1 << 20
 MIN_FLOAT_WORKSPACE = 128 << 20
-DECODE_TILE = 16  # rows of a tensor-core decode's tile
+DECODE_TILE, PREFILL_TILE = 16, 128  # most rows of a tile
 
 
 def check_installed() -> None:
@@ -70,11 +70,12 @@ class CallShape:
         """Whether decodes run on tensor cores."""
         return self.group not in CUDA_CORE_GROUPS
 
-    def float_workspace_bytes(self, max_rows: int) -> int:
-        """What any call needs for partial results: most by a graph of tensor-core decodes, by its number of tiles."""
-        tiles = div_ceil(max_rows * self.group, DECODE_TILE) + max_rows
-        largest = self.num_qo_heads * tiles * DECODE_TILE * (self.head_dim + 1) * 4
-        return max(MIN_FLOAT_WORKSPACE, largest + (1 << 20))
+    def float_workspace_bytes(self, max_rows: int, num_sms: int) -> int:
+        """What any call needs for partial results of tiles: those that a graph of tensor-core decodes reckons with, or
+        two of prompts a multiprocessor."""
+        decode_rows = (div_ceil(max_rows * self.group, DECODE_TILE) + max_rows) * DECODE_TILE * self.num_qo_heads
+        prefill_rows = 2 * num_sms * PREFILL_TILE * self.group
+        return max(MIN_FLOAT_WORKSPACE, max(decode_rows, prefill_rows) * (self.head_dim + 1) * 4 + (1 << 20))
 
 
 def checked_shape(config: AttnConfig) -> CallShape:
