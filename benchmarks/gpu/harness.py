@@ -45,6 +45,7 @@ def parser(description: str | None, model: str) -> argparse.ArgumentParser:
     options.add_argument("--cuda-graph-max-bs", type=int, help="largest batch captured as a CUDA graph; 0: none")
     options.add_argument("--max-extend", type=int, default=16_384, help="prompt tokens a batch (16384)")
     options.add_argument("--memory-ratio", type=float)
+    options.add_argument("--tensor-parallel-size", type=int, help="GPUs that share the model")
     options.add_argument("--no-overlap", action="store_true")
     options.add_argument("--no-shared-prefix", action="store_true")
     options.add_argument("--json", type=Path, help="write everything to this file, too")
@@ -60,6 +61,7 @@ def engine_config(args: argparse.Namespace) -> dict[str, Any]:
         "cuda_graph_max_bs": args.cuda_graph_max_bs,
         "max_extend_tokens": args.max_extend,
         "memory_ratio": args.memory_ratio,
+        "tensor_parallel_size": args.tensor_parallel_size,
         "overlap": "off" if args.no_overlap else None,
         "shared_prefix": "off" if args.no_shared_prefix else None,
     }
@@ -186,7 +188,7 @@ def replay_s(llm: LLM, forward_input: ForwardInput, num_steps: int) -> float:
     """
 
     def replay() -> float:
-        forward = llm._parts.engine.forward
+        forward = llm._parts.forward
         output = forward(forward_input)
         output.result()
         started = time.perf_counter()
