@@ -193,7 +193,7 @@ def test_no_rows_give_no_tokens():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("vocab_size", [300, 49_152, 151_669, 151_936])
+@pytest.mark.parametrize("vocab_size", [300, 151_669, 151_936])
 @pytest.mark.parametrize("spread", [0.3, 3.0])
 def test_a_gpu_gives_the_tokens_of_the_cpu(vocab_size: int, spread: float, dtype: torch.dtype):
     """Draws within rounding of a border do occur here: one of 75 rows may differ."""
