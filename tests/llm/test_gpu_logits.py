@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.devices import GPU_BACKENDS, require_backend
+from support.devices import GPU_BACKENDS, GroupCount, graphs_for, require_backend, share_eagerly
 from support.rounded_model import MODELS, Reference
 
 from minisgl import LLM, SamplingParams
@@ -87,6 +87,17 @@ def differences(got: Sequence[Any], expected: torch.Tensor) -> torch.Tensor:
     return expected[list(rows), list(ids)] - torch.tensor(values)
 
 
+GPU_PATHS = [
+    (1, 100_000, "off", 0),
+    (16, 48, "auto", 0),
+    (16, 100_000, "auto", 8),
+    (1, 48, "auto", 8),
+    (16, 48, "off", 64),
+    (1, 100_000, "auto", 64),
+]
+"""page_size, chunk, shared_prefix, graphs"""
+
+
 @pytest.mark.parametrize(
     ("device", "backend", "page_size", "chunk", "shared_prefix", "graphs"),
     [
@@ -95,41 +106,45 @@ def differences(got: Sequence[Any], expected: torch.Tensor) -> torch.Tensor:
         *(
             pytest.param("cuda", backend, *path, marks=pytest.mark.gpu)
             for backend in GPU_BACKENDS
-            for path in [
-                (1, 100_000, "off", 0),
-                (16, 100_000, "auto", 8),
-                (1, 48, "auto", 8),
-                (16, 48, "off", 64),
-                (16, 48, "auto", 0),
-                (1, 100_000, "auto", 64),
-            ]
+            for path in GPU_PATHS
+            if backend != "torch" or path[-1] == 0
         ),
     ],
 )
 def test_bfloat16_is_near_float32_on_every_path(
-    model: Model, device: str, backend: str, page_size: int, chunk: int, shared_prefix: str, graphs: int
+    model: Model,
+    monkeypatch: pytest.MonkeyPatch,
+    device: str,
+    backend: str,
+    page_size: int,
+    chunk: int,
+    shared_prefix: str,
+    graphs: int,
 ) -> None:
     """Cold, warm, in chunks beside decodes, with and without shared prefixes and graphs (up to so many rows)."""
     folder, reference, head_dim = model
     require_backend(backend, head_dim=head_dim)
-    config: dict[str, Any] = {"attention_backend": backend, "page_size": page_size, "max_extend_tokens": chunk}
-    if device == "cuda":
-        config |= {"cuda_graph_max_bs": graphs}
+    share_eagerly(monkeypatch)
     with LLM(
         str(folder),
         device=device,
         dtype="bfloat16",
+        attention_backend=backend,
+        page_size=page_size,
         num_page_override=16_384 // page_size,
         max_running_req=40,
         max_seq_len_override=512,
+        max_extend_tokens=chunk,
         shared_prefix=shared_prefix,
-        **config,
+        **graphs_for(backend, graphs),
     ) as llm:
+        sharing = GroupCount(llm)
         cold = llm.generate(PROMPTS, WITH_LOGPROBS)
         warm = llm.generate(PROMPTS, GREEDY)
         salted = llm.generate(PROMPTS, GREEDY, cache_salt="another")
         prompts = llm.generate(PROMPTS, OF_PROMPT)
         llm.cache_manager.check_integrity()
+    assert (sharing.num_batches >= 10) == (shared_prefix == "auto")
     assert [out["cached_tokens"] for out in warm] == [(len(p) - 1) // page_size * page_size for p in PROMPTS]
     for outputs in (cold, warm, salted):
         check_tokens(reference, outputs)

@@ -10,7 +10,7 @@ import random
 from pathlib import Path
 
 import pytest
-from support.devices import require_backend
+from support.devices import graphs_for, require_backend, share_eagerly
 from support.rounded_model import make_llama_64
 from support.serving import Serving, StingyReserve
 
@@ -93,7 +93,6 @@ def _run_dry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def alone(folder: Path, device: str, backend: str, serving: Serving) -> dict[int, list[int]]:
     """What each request is told when there is no other, no cache and no graph. uid -> tokens."""
-    config = {"cuda_graph_max_bs": 0} if device == "cuda" else {}
     with LLM(
         str(folder),
         device=device,
@@ -103,7 +102,7 @@ def alone(folder: Path, device: str, backend: str, serving: Serving) -> dict[int
         max_running_req=1,
         max_seq_len_override=256,
         num_page_override=512,
-        **config,
+        **graphs_for(backend, 0),
     ) as llm:
         params = [SamplingParams(max_tokens=params.max_tokens) for params in serving.params.values()]
         outputs = llm.generate(list(serving.prompts.values()), params)
@@ -124,10 +123,10 @@ def alone(folder: Path, device: str, backend: str, serving: Serving) -> dict[int
     ],
 )
 def test_every_request_is_answered_as_if_it_were_alone(
-    folder: Path, device: str, backend: str, page_size: int, overlap: str, chunk: int
+    folder: Path, monkeypatch: pytest.MonkeyPatch, device: str, backend: str, page_size: int, overlap: str, chunk: int
 ) -> None:
     require_backend(backend, "float32")
-    config = {"cuda_graph_max_bs": NUM_BATCHED // 3} if device == "cuda" else {}
+    share_eagerly(monkeypatch)
     parts = assemble(
         LLMConfig.from_kwargs(
             model=str(folder),
@@ -140,7 +139,7 @@ def test_every_request_is_answered_as_if_it_were_alone(
             max_seq_len_override=192,
             max_extend_tokens=chunk,
             overlap=overlap,
-            **config,
+            **graphs_for(backend, NUM_BATCHED // 3),
         ),
         folder,
     )

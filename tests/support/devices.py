@@ -6,14 +6,14 @@ from importlib.util import find_spec
 
 import pytest
 
-from minisgl.attention import ATTENTION_BACKENDS
+from minisgl import LLM
+from minisgl.attention import ATTENTION_BACKENDS, flashinfer_backend, plan, triton_backend
+from minisgl.attention.shared_prefix import GroupCost
+from minisgl.core import BatchOutput, ForwardInput
 
 GPU_BACKENDS = ("torch", "triton", "flashinfer")
-TARGETS = [
-    ("cpu", "torch"),
-    *(pytest.param("cuda", name, marks=pytest.mark.gpu) for name in GPU_BACKENDS),
-]
-"""device, attention backend"""
+TARGETS = [("cpu", "torch"), *(pytest.param("cuda", name, marks=pytest.mark.gpu) for name in ("torch", "triton"))]
+"""device, attention backend: those that compute in float32"""
 
 
 def require_backend(name: str, dtype: str = "bfloat16", head_dim: int = 128) -> None:
@@ -22,3 +22,31 @@ def require_backend(name: str, dtype: str = "bfloat16", head_dim: int = 128) -> 
         pytest.skip(f"no attention backend {name!r}")
     if name == "flashinfer" and (find_spec("flashinfer") is None or dtype != "bfloat16" or head_dim != 128):
         pytest.skip("FlashInfer is not installed, or has no kernels for this shape")
+
+
+def share_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every backend reads every shared prefix once, whether or not that pays."""
+    for name in ("GATHERED", "PAGED"):
+        monkeypatch.setattr(plan, name, GroupCost(rows=1, tokens=0))
+    monkeypatch.setattr(flashinfer_backend, "COST", GroupCost(rows=1, tokens=0))
+    for name in ("SHARED_US", "GROUP_US", "TILE_US_PER_TOKEN"):
+        monkeypatch.setattr(triton_backend, name, 0.0)
+
+
+def graphs_for(backend: str, largest: int) -> dict[str, int]:
+    """The option for graphs of up to so many rows, for a backend that can be captured; 0 is none for any."""
+    return {} if backend == "torch" else {"cuda_graph_max_bs": largest}
+
+
+class GroupCount:
+    """How many batches of an LLM had rows that share a prefix."""
+
+    def __init__(self, llm: LLM) -> None:
+        self.num_batches = 0
+        forward = llm._forward
+
+        def watched(forward_input: ForwardInput) -> BatchOutput:
+            self.num_batches += bool(forward_input.batch.groups)
+            return forward(forward_input)
+
+        llm._forward = watched  # type: ignore[method-assign]
