@@ -51,7 +51,7 @@ def _tiles(x: torch.Tensor) -> tuple[int, int, int, int]:
     return x.numel() // size, block, rows, min(8, max(1, block * rows // 256))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _rms_norm(
     x_ptr,
     weight_ptr,
@@ -80,7 +80,7 @@ def _rms_norm(
     tl.store(out_ptr + rows.to(tl.int64)[:, None] * SIZE + columns[None, :], y.to(out_ptr.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def _add_rms_norm(
     x_ptr,
     residual_ptr,

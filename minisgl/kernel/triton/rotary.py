@@ -1,4 +1,7 @@
-"""Rotation by position, the store to the KV pool, and both with the norms of q and k in one pass over a projection."""
+"""Rotation by position, the store to the KV pool, and both with the norms of q and k in one pass over a projection.
+
+Positions and slots are aligned in one step and not in the next: that is no reason to compile for each.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,7 @@ def _launch(
     )
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["positions_ptr"])
 def _rotary_turns(
     positions_ptr, inv_freq_ptr, cos_ptr, sin_ptr, HALF: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr
 ):
@@ -118,7 +121,7 @@ def _rotary_turns(
     tl.store(sin_ptr + first + HALF, sin.to(sin_ptr.dtype.element_ty), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["slots_ptr"])
 def _store_cache(
     k_cache_ptr,
     v_cache_ptr,
@@ -141,7 +144,7 @@ def _store_cache(
     tl.store(v_cache_ptr + slot * SIZE + columns, tl.load(v_ptr + token * v_stride + columns, mask=mask), mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize_on_alignment=["slots_ptr"])
 def _rotate_and_store(
     x_ptr,
     cos_ptr,
