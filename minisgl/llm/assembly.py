@@ -61,6 +61,11 @@ class Parts:
         """The inbox; its reader learns besides when another rank has died."""
         return self.leader.watched(inbox) if self.leader else inbox
 
+    def when_stuck(self, function: Callable[[str], None]) -> None:
+        """Call it with the reason, in another thread, when other ranks failed and this one waits for its device."""
+        if self.leader:
+            self.leader.when_stuck(function)
+
     def close(self) -> None:
         """End the other ranks. May be called twice."""
         if self.leader:

@@ -47,6 +47,7 @@ class EngineProcess:
         except Exception as error:
             logger.exception("the engine could not be loaded")
             return self._fail(error)
+        parts.when_stuck(_give_up)
         settle()
         self.outbox.send([EngineReady(info)])
         from minisgl.scheduler.loop import Loop
@@ -120,6 +121,12 @@ def main() -> int:
         code = EngineProcess(config, inbox, outbox).run()
     finish_sending()
     return code
+
+
+def _give_up(reason: str) -> None:
+    """The main thread waits for a device that will not answer, and the sockets are its own."""
+    logger.critical("the engine died: %s", reason)
+    os._exit(1)
 
 
 def _version(package: str) -> str:

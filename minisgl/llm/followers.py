@@ -12,7 +12,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,6 +42,7 @@ STUCK_S = 300.0  # a step that takes longer waits for a rank that will never com
 START_S = 300.0  # the same for importing torch and reading the configuration
 LOAD_S = 3600.0  # how long one rank may load after another
 END_S = 5.0  # how long a rank may take to end
+NOTICE_S = 10.0  # how long rank 0 may take to notice, once what it waits for has been ended
 MODULE = "minisgl.llm.rank_process"
 logger = get_logger(__name__)
 
@@ -65,7 +66,8 @@ class Followers:
     """Starts ranks 1 .. size - 1 for the model at `path`; returns when all have read their configuration.
 
     Raises as they do: ValueError for what the user can mend, else RankDied; OSError when one cannot be started. The
-    kernel kills them when the thread that made this ends.
+    kernel kills them when the thread that made this ends. when_stuck: called with the reason, in another thread, when
+    the ranks have failed and rank 0 has not noticed for NOTICE_S seconds: its device does not answer.
     """
 
     def __init__(self, config: LLMConfig, path: Path, size: int, device: torch.device) -> None:
@@ -74,6 +76,8 @@ class Followers:
         self._stack = contextlib.ExitStack()
         self._failure: Exception | None = None
         self._failed = threading.Event()
+        self._noticed = threading.Event()
+        self.when_stuck: Callable[[str], None] = logger.critical
         self._is_closing = False
         self._deadline: float | None = None  # of what rank 0 is at
         self._group: RankGroup | None = None
@@ -107,6 +111,7 @@ class Followers:
     def check(self) -> None:
         """Raises why the ranks cannot go on, if they cannot."""
         if self._failure is not None:
+            self._noticed.set()
             raise self._failure
 
     @contextlib.contextmanager
@@ -212,6 +217,8 @@ class Followers:
                     found = self._unsettled.setdefault(news.step, {})
                     found[news.rank] = news.num_calls, time.monotonic()
             self._look_for_waiters()
+        if self._failure is not None and not self._noticed.wait(NOTICE_S) and not self._is_closing:
+            self.when_stuck(str(self._failure))
 
     def _news(self) -> list[RankNews]:
         """What they say; the last word of one that ended is why all fail."""

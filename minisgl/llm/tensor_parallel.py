@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +71,10 @@ class Leader:
     def watched(self, inbox: Inbox) -> Inbox:
         """The inbox; `receive` raises RankDied besides."""
         return _WatchedInbox(inbox, self._followers)
+
+    def when_stuck(self, function: Callable[[str], None]) -> None:
+        """Call it with the reason, in another thread, when the ranks have failed and rank 0 waits for its device."""
+        self._followers.when_stuck = function
 
     def close(self) -> None:
         """End the other ranks. May be called twice."""

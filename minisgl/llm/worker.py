@@ -145,6 +145,7 @@ class Worker:
         except BaseException as error:
             self._started.set_exception(error)
             return
+        parts.when_stuck(self._give_up)
         self._started.set_result((parts, loop))
         try:
             loop.run()
@@ -154,6 +155,11 @@ class Worker:
             self._router.close(f"the engine died: {error!r}")
         finally:
             parts.close()
+
+    def _give_up(self, reason: str) -> None:
+        """The thread waits for a device that will not answer: nobody else shall."""
+        self.error = RuntimeError(reason)
+        self._router.close(f"the engine died: {reason}")
 
 
 def _wait(future: Future[Any], seconds: float = 0.1) -> None:

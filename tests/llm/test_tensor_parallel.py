@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,6 +162,19 @@ def test_a_rank_that_dies_while_nobody_asks_is_noticed(tiny: str) -> None:
         llm._worker._thread.join(timeout=10)
         with pytest.raises(EngineDied, match="rank 1 ended: killed by SIGKILL"):
             llm.generate("hello")
+
+
+def test_nobody_waits_for_a_device_that_does_not_answer(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followers, "NOTICE_S", 0.2)
+    answers = threading.Event()
+    with LLM(tiny, num_page_override=2048, tensor_parallel_size=2) as llm:
+        leader = llm._parts.leader
+        assert leader is not None
+        monkeypatch.setattr(leader, "_forward", lambda _: answers.wait())
+        os.kill(follower_pid(llm), signal.SIGKILL)
+        with pytest.raises(EngineDied, match="rank 1 ended: killed by SIGKILL"):
+            llm.generate("hello")
+        answers.set()
 
 
 def test_no_memory_on_all_ranks_fails_a_batch_and_on_one_alone_the_engine(
