@@ -15,9 +15,12 @@ import torch.distributed as dist
 
 HOST = "127.0.0.1"
 _c10d: Any = dist  # half of what is used here is in no type stub; none of it is in builds without torch.distributed
-# What a rank does that waits for another one for ever is decided by who started the ranks, not by NCCL's own watchdog,
-# which ends the process.
-_NCCL_DEFAULTS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "TORCH_NCCL_ENABLE_MONITORING": "0"}
+_NCCL_DEFAULTS = {
+    # Who started the ranks decides what becomes of one that waits for ever: NCCL's own watchdog ends the process.
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
+    "NCCL_SOCKET_IFNAME": "lo",  # the ranks are on one machine, so nobody else need reach their ports
+}
 
 
 class Meeting:
