@@ -38,7 +38,7 @@ def measure(llm: LLM, args: argparse.Namespace, num_reqs: int, floors: harness.F
         "step": median(log.decode_s(num_reqs)) * 1e3,
         "engine": engine_s * 1e3,
         "floor": floors.decode_step_s(num_reqs, kv_tokens) * 1e3,
-        "host": median(log.host_s()) * 1e3,
+        "host": median(log.host_s(num_reqs)) * 1e3,
         "launch": median(launches) * 1e3,
         "peer": PEERS_MS.get(args.model, {}).get(num_reqs),
     }

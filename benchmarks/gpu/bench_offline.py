@@ -38,11 +38,12 @@ def measure(llm: LLM, workload: workloads.Workload) -> dict[str, Any]:
         "decode_steps": sum(step.is_decode for step in log.steps),
         "mean_batch": mean(step.num_reqs for step in log.steps if step.is_decode),
         "host_ms": median(log.host_s()) * 1e3,
-        "host_ms_all": sum(log.host_s()) * 1e3,
+        "host_s": sum(log.host_s()),
         "launch_ms": median(step.launch_s for step in log.steps if step.is_decode) * 1e3,
         "waited_s": sum(step.waited_s for step in log.steps),
         "largest_batch": largest,
         "largest_batch_ms": _median_ms(log.decode_s(largest)),
+        "largest_batch_host_ms": _median_ms(log.host_s(largest)),
         "computed_tokens": llm.stats()["computed_tokens"] - before,
         "prompt_tokens": workload.num_prompt_tokens,
     }

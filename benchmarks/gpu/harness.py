@@ -156,17 +156,19 @@ class StepLog:
             for output_type, result in timed.items():
                 output_type.result = result  # type: ignore[attr-defined]
 
-    def host_s(self) -> list[float]:
-        """Seconds of each step in which the loop's thread did not wait for the device."""
-        return [b.started - a.started - a.waited_s for a, b in self._pairs()]
+    def host_s(self, num_reqs: int | None = None) -> list[float]:
+        """Seconds of each step in which the loop's thread did not wait for the device. num_reqs: decodes of so many."""
+        pairs = self._pairs() if num_reqs is None else self._decodes(num_reqs)
+        return [b.started - a.started - a.waited_s for a, b in pairs]
 
     def decode_s(self, num_reqs: int) -> list[float]:
         """Seconds from one decode step of so many requests to the next."""
-        return [
-            b.started - a.started
-            for a, b in self._pairs()
-            if a.is_decode and b.is_decode and a.num_reqs == b.num_reqs == num_reqs
-        ]
+        return [b.started - a.started for a, b in self._decodes(num_reqs)]
+
+    def _decodes(self, num_reqs: int) -> Iterator[tuple[Step, Step]]:
+        for a, b in self._pairs():
+            if a.is_decode and b.is_decode and a.num_reqs == b.num_reqs == num_reqs:
+                yield a, b
 
     def _pairs(self) -> Iterator[tuple[Step, Step]]:
         return zip(self.steps, self.steps[1:], strict=False)
@@ -184,7 +186,8 @@ class StepLog:
 def replay_s(llm: LLM, forward_input: ForwardInput, num_steps: int) -> float:
     """Seconds a step takes the engine alone, when the same batch is launched again and again, one step ahead.
 
-    Nothing else may run. The same keys and values go to the same slots again, and the same pages to the page table.
+    Nothing else may run. Each launch writes to the slots of the last tokens, which are other ones then: what is cached of
+    these requests is worth nothing afterwards.
     """
 
     def replay() -> float:

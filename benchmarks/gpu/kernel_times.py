@@ -17,8 +17,11 @@ DEVICE_KINDS = ("kernel", "gpu_memcpy", "gpu_memset")
 _KINDS = (
     ("gemm", r"linear|gemm|gemv|nvjet|xmma|cublas|splitk|matmul|addmm|\bmm\b"),
     ("norm, rotary, store", r"norm|rotary|rotate|rope|store|silu|act_and_mul"),
-    ("sampling", r"sampl|softmax|argmax|multinomial|topk|top_k|top_p|sort|uniform|random|distribution|cumsum|scan"),
-    ("attention", r"attention|attn|flash|decode|prefill|extend|prefix|merge|paged|cascade|kv_ind"),
+    (
+        "sampling",
+        r"sampl|softmax|argmax|multinomial|topk|top_k|top_p|sort|uniform|random|distribution|cumsum|scan|^_pick",
+    ),
+    ("attention", r"attention|attn|flash|decode|prefill|extend|prefix|merge|paged|cascade|kv_ind|^_tiles"),
     ("copies", r"memcpy|memset|copy"),
 )
 _WRAPPER = "cutlass::device_kernel"  # says nothing; its arguments do

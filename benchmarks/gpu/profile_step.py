@@ -20,6 +20,7 @@ from typing import Any
 import harness
 import kernel_times
 import numpy as np
+import torch
 import workloads
 from torch.profiler import ProfilerActivity, profile
 
@@ -31,6 +32,12 @@ SETTLE = 8  # decode steps before the profiler starts
 
 def make_profiler(on_gpu: bool) -> profile:
     return profile(activities=[ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU], acc_events=True)
+
+
+def warm_up_profiler(on_gpu: bool) -> None:
+    """It wants to be started first in the main thread, and to know of graphs before they are captured."""
+    with make_profiler(on_gpu):
+        torch.ones(1, device="cuda" if on_gpu else "cpu")
 
 
 @contextmanager
@@ -76,7 +83,7 @@ def measure(llm: LLM, args: argparse.Namespace) -> dict[str, Any]:
     busy = kernel_times.busy_us(events)
     return {
         "wall_ms": median(log.decode_s(args.batch)) * 1e3,
-        "host_ms": median(log.host_s()) * 1e3,
+        "host_ms": median(log.host_s(args.batch)) * 1e3,
         "busy_us": busy / args.steps,
         "gap_us": (span - busy) / args.steps,
         "kinds": {k: (n / args.steps, us / args.steps) for k, (n, us) in kernel_times.by_kind(events).items()},
