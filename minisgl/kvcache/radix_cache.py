@@ -6,7 +6,7 @@ Source: RadixAttention, arXiv:2312.07104 sec. 3. Here is what comes in and goes 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -117,11 +117,7 @@ class RadixPrefixCache(BasePrefixCache):
             self._tree.lock(handle)
 
     def find_groups(self, handles: Sequence[BaseCacheHandle]) -> tuple[PrefixGroup, ...]:
-        ends = []
-        for handle in handles:
-            assert isinstance(handle, RadixCacheHandle), f"not a handle of this cache: {handle}"
-            ends.append(handle.node)
-        return find_groups(ends)
+        return find_groups([handle.node for handle in cast(Sequence[RadixCacheHandle], handles)])
 
     def evict_pages(self, num_pages: int, trim: bool = False) -> Int32Array:
         """Forget leaves in the policy's order until `num_pages` pages are free; the numbers of these pages.

@@ -13,27 +13,18 @@ from minisgl.kvcache.radix_node import RadixNode
 def find_groups(ends: Iterable[RadixNode]) -> tuple[PrefixGroup, ...]:
     """The groups of `Batch.groups` for rows whose prefixes end with these nodes, all of them locked.
 
-    Looks once at each node on their ways. Nodes in a row with the same rows below them are one group.
+    Looks once at each node on their ways. Nodes one after another with the same rows below them are one group.
     """
-    rows = _rows_below(ends)
-    level_of: dict[RadixNode, _Level] = {}
-    levels: list[_Level] = []
-    for node, below in rows.items():
-        if len(below) < 2:
-            continue
-        parent = node.parent
-        above = level_of.get(parent) if parent is not None else None
-        if above is None or len(below) < len(above.rows):
-            begin = above.end if above is not None else 0
-            above = _Level(below, begin)
-            levels.append(above)
-        above.end += node.length
-        level_of[node] = above
-    return tuple(PrefixGroup(np.sort(np.array(level.rows, np.int32)), level.begin, level.end) for level in levels)
+    levels: dict[RadixNode, _Level] = {}
+    for node, below in _rows_below(ends).items():
+        if len(below) > 1:
+            levels[node] = level = _level_of(below, levels[node.parent] if node.parent is not None else None)
+            level.end += node.length
+    return tuple([level.group() for level in dict.fromkeys(levels.values()) if level.end > level.begin])
 
 
 class _Level:
-    """A group that is being found; it ends where its last node does."""
+    """A group that is being found; it ends where its last node does. Of roots, too, which have no tokens."""
 
     __slots__ = ("begin", "end", "rows")
 
@@ -41,21 +32,42 @@ class _Level:
         self.rows = rows
         self.begin = self.end = begin
 
+    def group(self) -> PrefixGroup:
+        rows = np.array(self.rows, np.int32)
+        rows.sort()
+        return PrefixGroup(rows, self.begin, self.end)
+
+
+def _level_of(below: list[int], above: _Level | None) -> _Level:
+    """Of a node with these rows below it: its parent's, if they are all of the parent's, or a new one."""
+    if above is None:
+        return _Level(below, 0)
+    return above if len(below) == len(above.rows) else _Level(below, above.end)
+
 
 def _rows_below(ends: Iterable[RadixNode]) -> dict[RadixNode, list[int]]:
-    """For each node that a row leads through or ends with, but the roots, these rows; parents before children."""
+    """For each node that a row leads through or ends with, these rows; parents before children."""
     rows: dict[RadixNode, list[int]] = {}
     for row, end in enumerate(ends):
-        way, node = [], end
-        while node not in rows and node.parent is not None:
-            way.append(node)
-            node = node.parent
-        for node in reversed(way):
-            rows[node] = []
-        if end.parent is not None:
+        if end in rows:
+            rows[end].append(row)
+        elif end.parent in rows:  # as most do: below something shared, with a last node of their own
+            rows[end] = [row]
+        else:
+            for node in reversed(_way_to_known(rows, end)):
+                rows[node] = []
             rows[end].append(row)
     for node, below in reversed(rows.items()):
-        parent = node.parent
-        if parent in rows:
-            rows[parent] += below
+        if node.parent is not None:
+            rows[node.parent] += below
     return rows
+
+
+def _way_to_known(rows: dict[RadixNode, list[int]], end: RadixNode) -> list[RadixNode]:
+    """The nodes from `end` upwards that are not in `rows`."""
+    way: list[RadixNode] = []
+    node: RadixNode | None = end
+    while node is not None and node not in rows:
+        way.append(node)
+        node = node.parent
+    return way
