@@ -186,8 +186,8 @@ class StepLog:
 def replay_s(llm: LLM, forward_input: ForwardInput, num_steps: int) -> float:
     """Seconds a step takes the engine alone, when the same batch is launched again and again, one step ahead.
 
-    Nothing else may run. Each launch writes to the slots of the last tokens, which are other ones then: what is cached of
-    these requests is worth nothing afterwards.
+    Nothing else may run. Each launch writes to the slots of the last tokens, which are other ones then: what is cached
+    of these requests is worth nothing afterwards.
     """
 
     def replay() -> float:
