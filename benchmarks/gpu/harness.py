@@ -90,6 +90,7 @@ def open_llm(name: str, **config: Any) -> Iterator[LLM]:
     with llm:
         if llm.spec.device.type == "cuda":
             run(llm, WARM_UP)
+            torch.cuda.reset_peak_memory_stats()  # loading has one of its own
         yield llm
 
 
