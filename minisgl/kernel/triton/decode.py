@@ -87,7 +87,8 @@ def _decode(
             seen = (positions < end)[None, :]
             best, total, acc = attend_block(q_tile, keys, values, seen, best, total, acc, scale, True, PRECISION)
             slots = next_slots
-        acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+        total = tl.where(total > 0, total, 1.0)  # it is 0 where nothing is seen
+        acc = acc / total[:, None]
         if count == 1:  # it is all there is of this row
             o = out + (row * NUM_KV_HEADS * GROUP + heads)[:, None] * HEAD_DIM + dims[None, :]
             tl.store(o, acc.to(out.dtype.element_ty), mask=in_tile)

@@ -90,7 +90,8 @@ def _tiles(
             q_tile, k_head, v_head, table, slot_stride, stop, end, end, own_position, best, total, acc, scale,
             PAGE_SIZE, HEAD_DIM, BLOCK_N, BLOCK_D, 1, True, PRECISION,
         )  # fmt: skip
-        acc = acc / tl.where(total > 0, total, 1.0)[:, None]
+        total = tl.where(total > 0, total, 1.0)  # it is 0 where nothing is seen
+        acc = acc / total[:, None]
         if partial < 0:
             o = out + ((rows * NUM_KV_HEADS * GROUP + heads) * HEAD_DIM)[:, None] + dims[None, :]
             tl.store(o, acc.to(out.dtype.element_ty), mask=mask)

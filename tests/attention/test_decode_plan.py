@@ -1,0 +1,123 @@
+"""Work items cover what every row reads, each position once, and no program has much more than another."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.table_groups import find_groups
+
+from minisgl.attention.decode_plan import OwnWork, TileWork, plan_extends, plan_own, plan_shared, split_evenly
+from minisgl.attention.shared_prefix import GroupCost, choose_shared
+from minisgl.kernel.attention_work import ITEM_FIELDS, TILE_FIELDS
+
+
+def own_items(work: OwnWork) -> list[list[int]]:
+    return work.items.reshape(-1, ITEM_FIELDS).tolist()
+
+
+def tile_items(work: TileWork) -> list[list[int]]:
+    return work.items.reshape(-1, TILE_FIELDS).tolist()
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=12), st.integers(1, 20), st.sampled_from([1, 16, 64]))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_stretches_are_cut_into_columns_of_equal_cost(lengths: list[int], num_columns: int, grain: int):
+    split = split_evenly(np.array(lengths), num_columns, grain)
+    assert len(split.stretch) <= len(lengths) + num_columns
+    for stretch, length in enumerate(lengths):
+        items = slice(split.first[stretch], split.first[stretch + 1])
+        assert set(split.stretch[items]) == {stretch}
+        assert [0, *split.end[items]] == [*split.begin[items], length]
+    assert (split.end > split.begin)[np.array(lengths)[split.stretch] > 0].all()
+    costs = -(-(split.end - split.begin) // grain) + 1
+    total = sum(-(-length // grain) + 1 for length in lengths)
+    assert split.columns[0] == 0
+    assert split.columns[-1] == len(costs)
+    for begin, end in zip(split.columns, split.columns[1:], strict=False):
+        # Besides rounding: a cut costs an item more, and one that falls into the cost of an item moves before it.
+        assert costs[begin:end].sum() <= total // num_columns + 1 + 2
+
+
+def test_one_long_row_is_dealt_out_to_all_columns():
+    work = plan_own(np.array([7]), np.array([0]), np.array([1000]), 66, 64)
+    assert len(own_items(work)) == 16
+    assert np.diff(work.columns).max() == 1
+
+
+def test_a_row_knows_its_items_unless_it_begins_later():
+    work = plan_own(np.array([5, 3]), np.array([0, 64]), np.array([128, 192]), 4, 32)
+    assert [(row, table, first, count) for row, table, _, _, first, count in own_items(work)] == [
+        *[(0, 5, 0, 2)] * 2,
+        *[(1, 3, 2, 0)] * 2,
+    ]
+
+
+FREE = GroupCost(rows=1, tokens=0)
+
+
+@st.composite
+def batches(draw) -> tuple[np.ndarray, np.ndarray]:
+    """A page table whose rows agree on the pages before the first that differs, and how long each row is."""
+    num_rows, width = draw(st.integers(1, 9)), 6
+    choices = np.array(draw(st.lists(st.integers(0, 1), min_size=num_rows * width, max_size=num_rows * width)))
+    choices = choices.reshape(num_rows, width)
+    pages: dict[tuple[int, ...], int] = {}
+    table = np.array([[pages.setdefault((*row[: i + 1],), len(pages)) for i in range(width)] for row in choices])
+    return table, np.array(draw(st.lists(st.integers(1, 4 * width - 1), min_size=num_rows, max_size=num_rows)))
+
+
+@given(batches(), st.integers(1, 9), st.integers(1, 5))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_every_row_reads_each_position_once(batch: tuple[np.ndarray, np.ndarray], num_columns: int, tile_rows: int):
+    table, lens = batch
+    groups = find_groups(table, (lens - 1) // 4, 4)
+    table_idxs = np.arange(len(lens))[::-1].copy()
+    ranges, begins = choose_shared(groups, np.ones(len(lens), np.bool_), FREE)
+    own = plan_own(table_idxs, begins, lens, num_columns, 2)
+    reads: Counter[tuple[int, int]] = Counter()
+    partials: dict[int, int] = {}
+    for index, (row, table_row, begin, end, _, count) in enumerate(own_items(own)):
+        assert table_row == table_idxs[row]
+        reads.update((row, position) for position in range(begin, end))
+        if count == 0:
+            partials[index] = row
+    if ranges:
+        work = plan_shared(own, ranges, table_idxs, tile_rows, num_columns, 2)
+        for first, size, table_row, begin, end, partial, _ in tile_items(work):
+            assert size <= tile_rows
+            leader = int(np.flatnonzero(table_idxs == table_row)[0])
+            for offset, row in enumerate(work.queries[first : first + size].tolist()):
+                assert (table[row][begin // 4 : -(-end // 4)] == table[leader][begin // 4 : -(-end // 4)]).all()
+                reads.update((row, position) for position in range(begin, end))
+                assert partial + offset not in partials
+                partials[partial + offset] = row
+        assert work.parts is not None
+        assert work.part_begins is not None
+        joined = {row: set(work.parts[slice(*work.part_begins[row : row + 2])].tolist()) for row in range(len(lens))}
+        assert joined == {row: {part for part, whose in partials.items() if whose == row} for row in range(len(lens))}
+    assert reads == Counter({(row, position): 1 for row, length in enumerate(lens) for position in range(length)})
+
+
+@pytest.mark.parametrize("num_columns", [1, 3, 30])
+def test_every_new_token_reads_each_position_up_to_its_own(num_columns: int):
+    cached, device = np.array([0, 30, 7]), np.array([13, 31, 20])
+    work = plan_extends(np.array([4, 9, 2]), cached, device, 4, num_columns, 2)
+    own_positions = [*range(13), 30, *range(7, 20)]
+    assert work.queries.tolist() == list(range(len(own_positions)))
+    reads: Counter[tuple[int, int]] = Counter()
+    for first, size, _, begin, end, _, position in tile_items(work):
+        assert own_positions[first : first + size] == list(range(position, position + size))
+        for token in range(first, first + size):
+            reads.update((token, key) for key in range(begin, min(end, own_positions[token] + 1)))
+    assert reads == Counter({(token, key): 1 for token, last in enumerate(own_positions) for key in range(last + 1)})
+
+
+def test_many_tiles_of_prompts_begin_with_the_longest_and_are_not_cut():
+    work = plan_extends(np.arange(3), np.array([0, 50, 8]), np.array([9, 60, 30]), 4, 2, 16)
+    ends = [item[4] for item in tile_items(work)]
+    assert ends == sorted(ends, reverse=True)
+    assert work.parts is None
