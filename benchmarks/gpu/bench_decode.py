@@ -15,6 +15,7 @@ from typing import Any
 
 import harness
 import numpy as np
+import report
 from workloads import Workload
 
 from minisgl import LLM
@@ -56,12 +57,12 @@ def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
         **harness.engine_config(args),
     ) as llm:
         results = [measure(llm, args, num_reqs, floors) for num_reqs in batches]
-    harness.table(
-        f"{args.model}, ms a decode step (peer: {PEER}): {harness.machine()}",
+    report.table(
+        f"{args.model}, ms a decode step (peer: {PEER}): {report.machine()}",
         tuple(results[0]),
         [tuple(result.values()) for result in results],
     )
-    harness.write_json(args.json, args, results)
+    report.write_json(args.json, args, results)
     return results
 
 

@@ -14,6 +14,7 @@ from statistics import mean, median
 from typing import Any
 
 import harness
+import report
 import workloads
 
 from minisgl import LLM
@@ -63,9 +64,9 @@ def show(name: str, workload: workloads.Workload, rounds: list[dict[str, Any]]) 
     ]
     if len(workload.prompts) == 256:
         rows += [(peer, rate, 100 * rate / floor, None) for peer, rate in PEERS.get(name, {}).items()]
-    harness.table(f"{name}: {harness.machine()}", ("engine", "output tok/s", "% of floor", "seconds"), rows)
+    report.table(f"{name}: {report.machine()}", ("engine", "output tok/s", "% of floor", "seconds"), rows)
     keys = [key for key in rounds[0] if key not in ("tokens_per_s", "seconds")]
-    harness.table("rounds", ("", *map(str, range(len(rounds)))), [(key, *(r[key] for r in rounds)) for key in keys])
+    report.table("rounds", ("", *map(str, range(len(rounds)))), [(key, *(r[key] for r in rounds)) for key in keys])
 
 
 def _share(result: dict[str, Any], floor: float) -> float:
@@ -80,10 +81,10 @@ def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
     max_seq_len = max(2 * args.max_len, harness.MIN_CONTEXT)
     with harness.open_llm(args.model, max_running_req=args.num_seqs, max_seq_len_override=max_seq_len, **config) as llm:
         results = [measure(llm, workload) for workload in made]
-        account = harness.memory_account(llm)
+        account = report.memory_account(llm)
     show(args.model, made[0], results)
-    harness.table("memory, GiB", tuple(account), [tuple(account.values())])
-    harness.write_json(args.json, args, {"rounds": results, "memory_gib": account})
+    report.table("memory, GiB", tuple(account), [tuple(account.values())])
+    report.write_json(args.json, args, {"rounds": results, "memory_gib": account})
     return results
 
 

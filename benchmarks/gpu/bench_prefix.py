@@ -20,6 +20,7 @@ from typing import Any
 
 import harness
 import numpy as np
+import report
 import workloads
 from floors import common_len, least_prefill_tokens
 
@@ -153,18 +154,18 @@ def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
     cached = [name for name in names if name in LINES]
     results = compare_caches(cached, sizes, args) if cached else []
     if results:
-        show(f"{args.model}, radix against naive: {harness.machine()}", results)
+        show(f"{args.model}, radix against naive: {report.machine()}", results)
     if "attention" in names:
         compared = compare_attention(sizes, args)
         num_reqs, shared, own, _ = sizes.attention
-        show(f"{args.model}, decode of {num_reqs} x ({shared:,} shared + {own} own): {harness.machine()}", compared)
+        show(f"{args.model}, decode of {num_reqs} x ({shared:,} shared + {own} own): {report.machine()}", compared)
         results += compared
-    harness.write_json(args.json, args, results)
+    report.write_json(args.json, args, results)
     return results
 
 
 def show(title: str, results: list[dict[str, Any]]) -> None:
-    harness.table(title, tuple(results[0]), [tuple(result.values()) for result in results])
+    report.table(title, tuple(results[0]), [tuple(result.values()) for result in results])
 
 
 def parse_args(argv: list[str] | None) -> argparse.Namespace:

@@ -1,35 +1,28 @@
-"""What the GPU benchmarks share: options, an LLM with random weights, a log of its steps, and how results are shown."""
+"""What the GPU benchmarks share: options, an LLM with random weights, and a log of its steps."""
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 from floors import H200, Floors
 from models import SHAPES, hf_config, write_model
-from rich.console import Console
-from rich.table import Table
+from report import console
 from workloads import NUM_IDS, Workload
 
 from minisgl import LLM, SamplingParams
 from minisgl.core import BatchOutput, ForwardInput
 from minisgl.models.config import ModelConfig
-from minisgl.utils.hardware import find_hardware
 
-GIB = 2**30
 WARM_UP = Workload([[7 + i] * (16 + 24 * i) for i in range(24)], [8 + i for i in range(24)])
 MIN_CONTEXT = 1024  # which holds every request of WARM_UP
-console = Console(width=160)
 
 
 # ---- options
@@ -204,61 +197,3 @@ def replay_s(llm: LLM, forward_input: ForwardInput, num_steps: int) -> float:
         return (time.perf_counter() - started) / num_steps
 
     return llm._worker.call(replay)
-
-
-# ---- showing
-
-
-def machine() -> str:
-    """Device and versions, in one line."""
-    hardware = find_hardware()
-    device = hardware.gpus[0].name if hardware.gpus else hardware.cpu_name
-    packages = ("torch", "triton", "flashinfer-python")
-    found = [f"{name} {number}" for name in packages if (number := _version(name))]
-    return f"{device}, CUDA {torch.version.cuda}, Python {platform.python_version()}, {', '.join(found)}"
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
-def memory_account(llm: LLM) -> dict[str, float]:
-    """GiB by what they are for. Off a GPU only what is counted, not what the allocator holds."""
-    engine = llm._parts.engine
-    pool = engine.kv_pool
-    weights = {weight.data_ptr(): weight.nbytes for weight in engine.model.parameters()}
-    kv = pool.k_cache(0).nbytes * 2 * engine.model.config.num_layers
-    account = {"weights": sum(weights.values()) / GIB, "KV pool": kv / GIB}
-    if engine.device.type == "cuda":
-        free, total = torch.cuda.mem_get_info()
-        held = torch.cuda.memory_allocated()
-        account["other tensors"] = held / GIB - sum(account.values())
-        account["peak of a batch"] = (torch.cuda.max_memory_allocated() - held) / GIB
-        account["outside tensors"] = (total - free - held) / GIB
-        account["free"] = free / GIB
-    return account
-
-
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print it; figures are right-aligned."""
-    shown = Table(title=title, title_justify="left")
-    for position, column in enumerate(columns):
-        shown.add_column(column, justify="right" if position else "left")
-    for row in rows:
-        shown.add_row(*(_cell(value) for value in row))
-    console.print(shown)
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) else "-" if value is None else str(value)
-
-
-def write_json(path: Path | None, args: argparse.Namespace, results: object) -> None:
-    if path is not None:
-        options = {name: str(value) for name, value in vars(args).items()}
-        path.write_text(json.dumps({"machine": machine(), "options": options, "results": results}, indent=1))

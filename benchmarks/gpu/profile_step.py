@@ -20,6 +20,7 @@ from typing import Any
 import harness
 import kernel_times
 import numpy as np
+import report
 import torch
 import workloads
 from torch.profiler import ProfilerActivity, profile
@@ -107,10 +108,10 @@ def show(args: argparse.Namespace, result: dict[str, Any]) -> None:
     total = floors.decode_step_s(args.batch, args.shared + own) * 1e6
     rows += [("busy", None, result["busy_us"], total), ("gaps", None, result["gap_us"], 0.0)]
     rows += [("wall", None, result["wall_ms"] * 1e3, total), ("host, not waiting", None, result["host_ms"] * 1e3, None)]
-    title = f"{args.model}, {args.batch} x ({args.shared:,} shared + {args.context} own): {harness.machine()}"
-    harness.table(title, ("kind", "kernels a step", "us a step", "floor us"), rows)
+    title = f"{args.model}, {args.batch} x ({args.shared:,} shared + {args.context} own): {report.machine()}"
+    report.table(title, ("kind", "kernels a step", "us a step", "floor us"), rows)
     names = [(name[:100], number, us) for name, number, us in result["kernels"]]
-    harness.table("longest kernels", ("name", "a step", "us a step"), names)
+    report.table("longest kernels", ("name", "a step", "us a step"), names)
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
@@ -128,7 +129,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     ) as llm:
         result = measure(llm, args)
     show(args, result)
-    harness.write_json(args.json, args, result)
+    report.write_json(args.json, args, result)
     return result
 
 
