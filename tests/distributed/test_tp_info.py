@@ -27,3 +27,4 @@ def test_one_rank_needs_no_process_group():
     x = torch.ones(2, 3)
     assert all_reduce(x, SINGLE) is x
     assert all_gather(x, SINGLE) is x
+    assert SINGLE.least(7) == 7

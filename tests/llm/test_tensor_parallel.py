@@ -8,19 +8,25 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.dense_attention import read_json
 from support.failing_rank import FAIL_AT, out_of_memory_at
 from support.serving import StingyReserve
 from support.tiny_model import make_tiny_model
 from support.two_ranks import make_tiny_qwen3
 
 from minisgl import LLM, SamplingParams
+from minisgl.engine.config import EngineConfig
+from minisgl.engine.spec import resolve
 from minisgl.llm import EngineDied, LLMConfig, RemoteEngine, followers
+from minisgl.models import ModelConfig
 from minisgl.scheduler.reserve import RESERVES
+from minisgl.utils.hardware import Gpu, find_hardware
 
 MAX_TOKENS = 12
 GREEDY = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True)
@@ -114,6 +120,17 @@ def test_requests_that_give_up_their_pages_and_come_back_have_the_same_tokens(pa
     before = shared.stats()["num_retracted"]
     assert tokens(shared, prompts, params) == tokens(alone, prompts, params)
     assert shared.stats()["num_retracted"] > before
+
+
+@pytest.mark.parametrize("num_gpus", [1, 2])
+def test_every_rank_has_a_gpu_of_its_own(num_gpus: int) -> None:
+    hardware = replace(find_hardware(), gpus=(Gpu("a GPU", 1 << 30, (9, 0)),) * num_gpus)
+    config, model = EngineConfig(tensor_parallel_size=2), ModelConfig.from_hf(read_json("llama_biases", "config.json"))
+    if num_gpus == 2:
+        assert str(resolve(config, model, hardware, rank=1).device) == "cuda:1"
+    else:
+        with pytest.raises(ValueError, match="tensor_parallel_size=2, but torch finds 1 CUDA devices"):
+            resolve(config, model, hardware)
 
 
 # ---- what befalls one rank

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save_file
 from support.dense_attention import all_logits, make_model, read_json, tiny_weights
 
-from minisgl.distributed import Meeting, TPInfo
+from minisgl.distributed import Meeting, TPInfo, all_gather
 
 
 def run_rank(tp: TPInfo, meeting: Meeting | int, folder: str, dtype: torch.dtype, out: Path) -> None:
@@ -19,6 +19,8 @@ def run_rank(tp: TPInfo, meeting: Meeting | int, folder: str, dtype: torch.dtype
     torch.set_num_threads(1)
     meeting = meeting if isinstance(meeting, Meeting) else Meeting(meeting)
     tp = TPInfo(tp.rank, tp.size, meeting.join(tp.rank, tp.size, torch.device("cpu"), timeout_s=60))
+    assert tp.least(5 + tp.rank) == 5
+    assert all_gather(torch.empty(0, 3), tp).shape == (0, 6)
     model = make_model(read_json(folder, "config.json"), tiny_weights(folder).items(), dtype, tp)
     logits = all_logits(model, read_json(folder, "ref.json")["ids"])
     save_file({"logits": logits}, out / f"rank{tp.rank}.safetensors")
