@@ -108,13 +108,14 @@ def _read(
 def _attend(
     q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, later: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """q [Q, Hq, D], keys and values [N, Hkv, D], later [Q, N] what is not seen: o [Q, Hq, D], lse [Q, Hq], float32."""
+    """q [Q, Hq, D], keys and values [N, Hkv, D], later [Q, N] what is not seen: o [Q, Hq, D], lse [Q, Hq], float32;
+    zeros and -inf for a query that sees nothing."""
     num_queries, num_heads, head_dim = q.shape
     grouped = q.float().view(num_queries, keys.shape[1], -1, head_dim)
     scores = torch.einsum("qhgd,nhd->qhgn", grouped, keys) * head_dim**-0.5
     if later is not None:
         scores = scores.masked_fill(later[:, None, None], float("-inf"))
-    if scores.shape[-1] == 0:
-        return torch.zeros_like(q, dtype=torch.float32), q.new_full((num_queries, num_heads), float("-inf"))
-    o = torch.einsum("qhgn,nhd->qhgd", scores.softmax(-1), values)
-    return o.reshape(q.shape), scores.logsumexp(-1).reshape(num_queries, num_heads) / math.log(2)
+    lse = scores.logsumexp(-1)
+    weights = torch.exp(scores - lse.clamp(min=torch.finfo(torch.float32).min)[..., None])  # 0 where nothing is seen
+    o = torch.einsum("qhgn,nhd->qhgd", weights, values)
+    return o.reshape(q.shape), lse.reshape(num_queries, num_heads) / math.log(2)
