@@ -92,7 +92,7 @@ def info_of(parts: Parts, config: LLMConfig, path: Path) -> EngineInfo:
         num_pages=parts.engine.num_pages,
         end_token_ids=tuple(sorted(parts.end_token_ids)),
         dtype=str(spec.dtype).removeprefix("torch."),
-        device=str(spec.device),
+        device=str(spec.device) if spec.tp.size == 1 else f"{spec.tp.size} x {spec.device.type}",
         cache_type=scheduler.cache_type,
         overlap=parts.overlap,
         max_running_req=spec.max_running_req,
