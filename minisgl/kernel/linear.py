@@ -12,8 +12,8 @@ from minisgl.kernel import add_rms_norm, rms_norm, silu_and_mul, triton
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 # With more rows, cuBLAS and kernels for the rest take less time than one for all.
-MAX_ROWS = 16
-# The largest K of a norm that is part of the kernel for several rows: the inputs take registers that weights need.
+MAX_ROWS = 8
+# The largest K of a norm that is part of it: every program computes the norm for itself, of ever more elements.
 MAX_NORM_SIZE = 2048
 
 
@@ -39,7 +39,7 @@ def add_norm_linear(
 
     x and residual [T, K] are given up: the sum may lie in their memory.
     """
-    if _is_small(x) and (len(x) == 1 or x.shape[1] <= MAX_NORM_SIZE):
+    if _is_small(x) and x.shape[1] <= MAX_NORM_SIZE:
         in_one = triton.operation("linear", "small_linear")
         return cast(Pair, in_one(x, weight, bias, gated, residual, norm_weight, eps))
     if residual is None:
@@ -51,4 +51,4 @@ def add_norm_linear(
 
 def _is_small(x: torch.Tensor) -> bool:
     """Whether to read the weights is most of the work."""
-    return x.is_cuda and 0 < x.shape[0] <= MAX_ROWS and x.dtype == torch.bfloat16 and triton.in_use()
+    return x.is_cuda and 0 < len(x) <= MAX_ROWS and x.dtype == torch.bfloat16 and x.is_contiguous() and triton.in_use()

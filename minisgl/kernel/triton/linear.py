@@ -3,9 +3,9 @@
 What a decoder has about a linear layer is done on the way, so that it takes few launches: the residual sum and the norm
 before it, the gate of an MLP after it.
 
-A program computes BLOCK_N features. It asks for its first DEPTH tiles of weights before it waits for the last kernel,
-since nothing in a step writes those. One row is multiplied and added up in registers; more go to the tensor cores,
-where every warp takes a slice of K.
+A program computes BLOCK_N features, a warp some of these for itself: it holds all of K, so that no warp waits for
+another. The first DEPTH tiles of weights are asked for before the last kernel is waited for, since nothing in a step
+writes weights. Products are added up in float32 without tensor cores, which so few rows do not fill.
 """
 
 from __future__ import annotations
@@ -19,34 +19,23 @@ import triton.language as tl
 from minisgl.kernel.triton.activation import silu
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
-# The rows that the tensor cores take at a time.
-MAX_ROWS = 16
+NUM_WARPS = 4
+WIDTH = 256  # of a slice of K: 8 elements, that is 16 bytes, a lane
 
 
 class Tiling(NamedTuple):
-    """How a program goes over its weights: in tiles of [block_n, slices, block_k / slices], `depth` of them ahead."""
+    """How a program goes over its weights: in tiles of [block_n, slices * WIDTH], `depth` of them ahead."""
 
     block_n: int
-    block_k: int
     slices: int
     depth: int
-    num_warps: int
 
 
-def tiling(rows: int, features: int, size: int) -> Tiling:
-    """For x [rows, size] and weights [features, size].
-
-    Some 64 KiB a processor are asked for at a time, by at least two programs where there are features enough.
-    """
-    if rows > 1:
-        block_k = min(512, max(128, triton.next_power_of_2(size)))
-        return Tiling(16 if features >= 4096 else 8, block_k, 8, 4 if size <= 2048 else 3, 8)
-    if features >= 4096 and size <= 2048:
-        block_n, block_k = 16, 512
-    else:
-        block_n, block_k = (8, 512) if features > 2048 else (4, 1024)
-    block_k = min(block_k, triton.next_power_of_2(size))
-    return Tiling(block_n, block_k, max(1, block_k // 256), 4, 4)
+def tiling(size: int) -> Tiling:
+    """For weights [N, size]. Some 64 KiB a processor are asked for at a time."""
+    if size <= 3072:
+        return Tiling(8, min(4, triton.next_power_of_2(triton.cdiv(size, WIDTH))), 3)
+    return Tiling(8, 2, 4)
 
 
 def small_linear(
@@ -60,7 +49,7 @@ def small_linear(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(the linear layer of norm(residual + x), residual + x), where all arguments but x and weight may lack.
 
-    All of one dtype: x, residual [T, K], T <= MAX_ROWS, weight [N, K], bias [N], norm_weight [K]. gated: weight is
+    All of one dtype: x, residual [T, K] of few rows, weight [N, K], bias [N], norm_weight [K]. gated: weight is
     [gate | up], and the result, [T, N / 2], silu(gate) * up.
     """
     rows, size = x.shape
@@ -70,11 +59,11 @@ def small_linear(
     assert weight.shape[1] == size, (x.shape, weight.shape)
     total = x if residual is None else torch.empty_like(x)
     out = torch.empty((rows, features // 2 if gated else features), dtype=x.dtype, device=x.device)
-    tiles = tiling(rows, features, size)
+    tiles = tiling(size)
     _small_linear[(triton.cdiv(features, tiles.block_n),)](
         *(x, residual, norm_weight, weight, bias, out, total, rows, out.shape[1], eps, size),
-        *(triton.next_power_of_2(rows), *tiles[:4], gated, programmatic()),
-        num_warps=tiles.num_warps,
+        *(triton.next_power_of_2(rows), *tiles, gated, WIDTH, NUM_WARPS, programmatic()),
+        num_warps=NUM_WARPS,
         num_stages=1,  # tiles are asked for ahead here, by hand
         launch_pdl=programmatic(),
     )
@@ -96,10 +85,11 @@ def _small_linear(
     SIZE: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK_N: tl.constexpr,
-    BLOCK_K: tl.constexpr,
     SLICES: tl.constexpr,
     DEPTH: tl.constexpr,
     GATED: tl.constexpr,
+    WIDTH: tl.constexpr,
+    WARPS: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """out = norm(residual + x) weight^T + bias, each of residual, norm and bias maybe None; sum = residual + x.
@@ -108,93 +98,77 @@ def _small_linear(
     is one number a row of x, and so the result is multiplied by it, not x: that takes one pass.
     """
     begin_next(PDL)
+    BLOCK_K: tl.constexpr = SLICES * WIDTH
     NUM_TILES: tl.constexpr = (SIZE + BLOCK_K - 1) // BLOCK_K
     AHEAD: tl.constexpr = min(DEPTH, NUM_TILES)
-    WIDTH: tl.constexpr = BLOCK_K // SLICES
-    features = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
+    SHARE: tl.constexpr = BLOCK_N // WARPS
+    LANES: tl.constexpr = WIDTH // 8
+    warps = tl.arange(0, WARPS)[:, None]
+    features = tl.program_id(0) * BLOCK_N + warps * SHARE + tl.arange(0, SHARE)[None, :]
     if GATED:
         weight_rows = tl.minimum(features // 2, num_outputs - 1) + features % 2 * num_outputs
     else:
         weight_rows = tl.minimum(features, num_outputs - 1)
     columns = tl.arange(0, SLICES)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]  # of a tile
-    weights = weight_ptr + weight_rows.to(tl.int64)[:, None, None] * SIZE
+    weights = weight_ptr + weight_rows.to(tl.int64)[:, :, None, None] * SIZE
     tiles = ()
     for i in tl.static_range(AHEAD):
         tiles = tiles + (_tile(weights, i * BLOCK_K + columns, SIZE, (i + 1) * BLOCK_K <= SIZE),)
     wait_for_last(PDL)
 
-    if ROWS == 1:
-        products = tl.zeros((BLOCK_N, WIDTH), tl.float32)
-        squares = tl.zeros((SLICES, WIDTH), tl.float32)
-    else:
-        products = tl.zeros((SLICES, ROWS, BLOCK_N), tl.float32)
-        squares = tl.zeros((SLICES, ROWS), tl.float32)
+    products, squares = (), ()  # of every row of x
+    for _ in tl.static_range(ROWS):
+        products = products + (tl.zeros((WARPS, SHARE, LANES), tl.float32),)
+        squares = squares + (tl.zeros((WARPS, LANES), tl.float32),)
     for first in range(0, NUM_TILES, AHEAD):
-        inputs = ()  # all are asked for before the first is needed
         for i in tl.static_range(AHEAD):
-            at = (first + i) * BLOCK_K + columns
-            inputs = inputs + (_inputs(x_ptr, residual_ptr, sum_ptr, num_rows, at, SIZE, ROWS),)
-        for i in tl.static_range(AHEAD):
-            at = (first + i) * BLOCK_K + columns
-            x = inputs[i]
+            at = (
+                (first + i) * BLOCK_K + columns[None, :, :] + tl.zeros((WARPS, 1, 1), tl.int32)
+            )  # the same in all warps
+            inside = at < SIZE
             if norm_weight_ptr is not None:
-                x = x.to(tl.float32)
-                squares += x * x if ROWS == 1 else tl.sum(x * x, axis=2)
-                norm_weight = tl.load(norm_weight_ptr + at, mask=at < SIZE, other=0.0).to(tl.float32)
-                x *= norm_weight if ROWS == 1 else norm_weight[:, None, :]
-            if ROWS == 1:
-                products += tl.sum(tiles[0].to(tl.float32) * x.to(tl.float32)[None, :, :], axis=1)
-            else:
-                weights_of_tile = tl.permute(tiles[0], (1, 2, 0))
-                x = x.to(weight_ptr.dtype.element_ty)
-                products = tl.dot(x, weights_of_tile, products, input_precision="ieee")
+                norm_weight = tl.load(norm_weight_ptr + at, mask=inside, other=0.0).to(tl.float32)
+            weight = tiles[0].to(tl.float32)
+            for row in tl.static_range(ROWS):
+                mask = inside & (row < num_rows)
+                x = tl.load(x_ptr + row * SIZE + at, mask=mask, other=0.0).to(tl.float32)
+                if residual_ptr is not None:
+                    x += tl.load(residual_ptr + row * SIZE + at, mask=mask, other=0.0).to(tl.float32)
+                    rounded = x.to(sum_ptr.dtype.element_ty)
+                    is_first = (tl.program_id(0) == 0) & (warps == 0)
+                    tl.store(sum_ptr + row * SIZE + at, rounded, mask=mask & is_first[:, :, None])
+                    x = rounded.to(tl.float32)
+                if norm_weight_ptr is not None:
+                    by_lane = tl.sum(tl.reshape(x * x, (WARPS, SLICES, LANES, 8)), axis=3)
+                    squares = squares[1:] + (squares[0] + tl.sum(by_lane, axis=1),)
+                    x *= norm_weight
+                product = tl.reshape(weight * x[:, None, :, :], (WARPS, SHARE, SLICES, LANES, 8))
+                products = products[1:] + (products[0] + tl.sum(tl.sum(product, axis=4), axis=2),)
             if NUM_TILES > AHEAD:
-                tiles = tiles[1:] + (_tile(weights, at + AHEAD * BLOCK_K, SIZE, False),)
+                tiles = tiles[1:] + (_tile(weights, (first + i + AHEAD) * BLOCK_K + columns, SIZE, False),)
             else:
                 tiles = tiles[1:] + (tiles[0],)
 
-    if ROWS == 1:
-        y = tl.sum(products, axis=1)[None, :]
-        square = tl.sum(tl.sum(squares, axis=1), axis=0)
-    else:
-        y = tl.sum(products, axis=0)
-        square = tl.sum(squares, axis=0)[:, None]
-    if norm_weight_ptr is not None:
-        y *= tl.rsqrt(square / SIZE + eps)
-    if bias_ptr is not None:
-        y += tl.load(bias_ptr + weight_rows).to(tl.float32)[None, :]
-    if GATED:
-        gate, up = tl.split(tl.reshape(y, (ROWS, BLOCK_N // 2, 2)))
-        outputs = tl.program_id(0) * (BLOCK_N // 2) + tl.arange(0, BLOCK_N // 2)
-        y = silu(gate) * up
-    else:
-        outputs = features
-    rows = tl.arange(0, ROWS)
-    mask = (rows < num_rows)[:, None] & (outputs < num_outputs)[None, :]
-    tl.store(out_ptr + rows[:, None] * num_outputs + outputs[None, :], y.to(out_ptr.dtype.element_ty), mask=mask)
+    for row in tl.static_range(ROWS):
+        y = tl.sum(products[row], axis=2)
+        if norm_weight_ptr is not None:
+            y *= tl.rsqrt(tl.sum(squares[row], axis=1) / SIZE + eps)[:, None]
+        if bias_ptr is not None:
+            y += tl.load(bias_ptr + weight_rows).to(tl.float32)
+        if GATED:
+            gate, up = tl.split(tl.reshape(y, (WARPS, SHARE // 2, 2)))
+            y = silu(gate) * up
+            outputs = (tl.program_id(0) * BLOCK_N + warps * SHARE) // 2 + tl.arange(0, SHARE // 2)[None, :]
+        else:
+            outputs = features
+        mask = (outputs < num_outputs) & (row < num_rows)
+        tl.store(out_ptr + row * num_outputs + outputs, y.to(out_ptr.dtype.element_ty), mask=mask)
 
 
 @triton.jit
 def _tile(weights, columns, SIZE: tl.constexpr, IS_WHOLE: tl.constexpr):
-    """Rows `weights` [N] of the weights at `columns` [S, W]: [N, S, W]. Nothing is read beyond a row's end."""
+    """`columns` [S, W] of the rows that `weights` [warps, N] point to: [warps, N, S, W]. Nothing beyond a row's end."""
     if IS_WHOLE:
-        return tl.load(weights + columns[None, :, :], eviction_policy="evict_first")
-    inside = columns < SIZE
-    return tl.load(weights + columns[None, :, :], mask=inside[None, :, :], other=0.0, eviction_policy="evict_first")
-
-
-@triton.jit
-def _inputs(x_ptr, residual_ptr, sum_ptr, num_rows, columns, SIZE: tl.constexpr, ROWS: tl.constexpr):
-    """x, or residual + x, which the first program keeps: [S, W] of one row, [S, ROWS, W] of several."""
-    if ROWS == 1:
-        offsets, mask = columns, columns < SIZE
-    else:
-        rows = tl.arange(0, ROWS)[None, :, None]
-        offsets = rows * SIZE + columns[:, None, :]
-        mask = (rows < num_rows) & (columns < SIZE)[:, None, :]
-    x = tl.load(x_ptr + offsets, mask=mask, other=0.0)
-    if residual_ptr is not None:
-        residual = tl.load(residual_ptr + offsets, mask=mask, other=0.0)
-        x = (residual.to(tl.float32) + x.to(tl.float32)).to(sum_ptr.dtype.element_ty)
-        tl.store(sum_ptr + offsets, x, mask=mask & (tl.program_id(0) == 0))
-    return x
+        return tl.load(weights + columns[None, None, :, :], eviction_policy="evict_first")
+    mask = (columns < SIZE)[None, None, :, :]
+    return tl.load(weights + columns[None, None, :, :], mask=mask, other=0.0, eviction_policy="evict_first")

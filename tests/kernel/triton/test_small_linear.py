@@ -7,22 +7,20 @@ import torch
 import torch.nn.functional as F
 
 from minisgl.kernel import torch_ops
-from minisgl.kernel.triton.linear import MAX_ROWS, small_linear, tiling
+from minisgl.kernel.triton.linear import small_linear
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-DTYPE = torch.bfloat16 if torch.cuda.is_available() else torch.float32  # which alone the interpreter can multiply
-ROWS = pytest.mark.parametrize("rows", [1, 3, 16])
+ROWS = pytest.mark.parametrize("rows", [1, 3, 8])
 
 
 def random(*shape: int, seed: int = 0) -> torch.Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, DTYPE)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, torch.bfloat16)
 
 
 def assert_close(got: torch.Tensor, expected: torch.Tensor) -> None:
-    """In bfloat16 products are exact and their sum is rounded once, but what is multiplied was maybe rounded before."""
-    assert got.dtype == DTYPE
-    tolerance = 1e-5 if got.dtype == torch.float32 else 2**-6
-    torch.testing.assert_close(got.float(), expected, rtol=tolerance, atol=tolerance * (1 + float(expected.std())))
+    """Products of bfloat16 are exact in float32; their sum is rounded once, and residual + x before."""
+    assert got.dtype == torch.bfloat16
+    torch.testing.assert_close(got.float(), expected, rtol=2**-6, atol=2**-6 * (1 + float(expected.std())))
 
 
 @ROWS
@@ -31,7 +29,7 @@ def assert_close(got: torch.Tensor, expected: torch.Tensor) -> None:
     [
         (7, 24),
         (40, 576),
-        (20, 4608),
+        (9, 4608),
         (130, 40),
         pytest.param(4096, 1024, marks=pytest.mark.gpu),
         pytest.param(1024, 3072, marks=pytest.mark.gpu),
@@ -73,16 +71,6 @@ def test_a_norm_before_and_the_new_residual(features: int, size: int, has_residu
         assert total is x
     else:
         assert torch.equal(residual, before[1])
-        torch.testing.assert_close(total, x + residual)
+        torch.testing.assert_close(total, x + residual, rtol=2**-7, atol=2**-8)
     normed = torch_ops.rms_norm(total.float(), norm_weight.float(), 1e-5)
     assert_close(out, F.linear(normed, weight.float()))
-
-
-@pytest.mark.parametrize("rows", [1, MAX_ROWS])
-@pytest.mark.parametrize("features", [1, 512, 1024, 4096, 151936])
-@pytest.mark.parametrize("size", [1, 40, 1024, 3072, 17408])
-def test_a_tile_divides_among_warps(features: int, size: int, rows: int):
-    tiles = tiling(rows, features, size)
-    assert tiles.block_k % tiles.slices == 0
-    assert tiles.block_k // tiles.slices >= (16 if rows > 1 else 1)
-    assert tiles.block_n % 2 == 0
