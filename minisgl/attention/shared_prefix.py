@@ -60,20 +60,40 @@ def choose_shared(groups: Sequence[PrefixGroup], members: npt.NDArray[np.bool_],
 
     A level that does not pay is left to those below it, and in the end to the rows themselves.
     """
-    own_begins = np.zeros(len(members), np.int64)
-    levels = np.zeros(len(members), np.int64)
+    deepest = np.zeros(len(members), np.int64)  # of the ranges so far, counted from 1, the last that each row reads
     everyone = bool(members.all())
     ranges: list[SharedRange] = []
+    ends, levels = [0], [0]  # by those numbers; 0 is none
     saved: float = -cost.batch
     for group in groups:
         rows = group.rows if everyone else group.rows[members[group.rows]]
-        if len(rows) < 2 or levels[rows[0]] == MAX_LEVELS:
+        if len(rows) < 2:
             continue
-        begin = int(own_begins[rows[0]])  # they have all their ancestors in common
-        saved_here = cost.saved(len(rows), group.end - begin)
-        if saved_here >= 0:
+        above = deepest[rows[0]]  # they have all their ancestors in common
+        begin, end = ends[above], group.end
+        saved_here = cost.saved(len(rows), end - begin)
+        if saved_here >= 0 and levels[above] < MAX_LEVELS:
             saved += saved_here
-            ranges.append(SharedRange(rows, begin, group.end))
-            own_begins[rows] = group.end
-            levels[rows] += 1
-    return SharedRanges(ranges, own_begins) if saved >= 0 else SharedRanges([], np.zeros_like(own_begins))
+            ranges.append(SharedRange(rows, begin, end))
+            ends.append(end)
+            levels.append(levels[above] + 1)
+            deepest[rows] = len(ranges)
+    if saved < 0:
+        return SharedRanges([], np.zeros_like(deepest))
+    return SharedRanges(ranges, np.array(ends)[deepest])
+
+
+class SharedChooser:
+    """`choose_shared` for the decodes of a batch, thought over only when the groups are not those of the last one."""
+
+    def __init__(self, cost: GroupCost) -> None:
+        self._cost = cost
+        self._last: tuple[Sequence[PrefixGroup], int, int] = ((), 0, 0)
+        self._chosen = SharedRanges([], np.zeros(0, np.int64))
+
+    def choose(self, groups: Sequence[PrefixGroup], num_rows: int, num_decodes: int) -> SharedRanges:
+        """The first `num_decodes` of `num_rows` rows decode. `groups`: the same object as long as they are the same."""
+        if self._last[0] is not groups or self._last[1:] != (num_rows, num_decodes):
+            self._chosen = choose_shared(groups, np.arange(num_rows) < num_decodes, self._cost)
+            self._last = groups, num_rows, num_decodes
+        return self._chosen

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 from minisgl.attention.base import AttnConfig, BaseAttnBackend
-from minisgl.attention.shared_prefix import GroupCost
+from minisgl.attention.shared_prefix import GroupCost, SharedChooser
 from minisgl.attention.triton_plan import BatchWork, TilePart, TritonAttnMetadata, WorkShape
 from minisgl.core import Batch, Staging
 from minisgl.kernel import merge_partials, paged_decode, tile_attention
@@ -32,6 +32,7 @@ class TritonAttnBackend(BaseAttnBackend):
         self._config = config
         sample = config.kv_pool.k_cache(0)
         self._shape = _work_shape(config, sample)
+        self._chooser = SharedChooser(_group_cost(config, sample, self._shape)) if config.shared_prefix else None
         self._partials = new_partials(
             self._shape.num_partials(config.max_running_req),
             config.max_running_req,
@@ -42,7 +43,7 @@ class TritonAttnBackend(BaseAttnBackend):
         )
 
     def plan(self, batch: Batch, staging: Staging, padded: int | None = None) -> TritonAttnMetadata:
-        return BatchWork(batch, staging, self._shape, padded).plan()
+        return BatchWork(batch, staging, self._shape, self._chooser, padded).plan()
 
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: TritonAttnMetadata
@@ -87,16 +88,15 @@ def _work_shape(config: AttnConfig, sample: torch.Tensor) -> WorkShape:
         tile_columns=max(1, processors // config.num_kv_heads),
         tile_grain=tile.block,
         tile_rows=tile.rows // group,
-        cost=_group_cost(config, sample, tile.rows // group) if config.shared_prefix else None,
     )
 
 
-def _group_cost(config: AttnConfig, sample: torch.Tensor, tile_rows: int) -> GroupCost:
+def _group_cost(config: AttnConfig, sample: torch.Tensor, shape: WorkShape) -> GroupCost:
     us_per_token = 2 * sample[0].nbytes / BYTES_PER_US  # for one row alone
     return GroupCost(
         rows=TILE_US_PER_TOKEN * config.num_kv_heads / us_per_token,
         tokens=int(GROUP_US / us_per_token),
-        tile=tile_rows,
+        tile=shape.tile_rows,
         batch=int(SHARED_US / us_per_token),
     )
 

@@ -13,7 +13,7 @@ import torch
 
 from minisgl.attention.decode_plan import OwnWork, TileWork, plan_extends, plan_own, plan_shared
 from minisgl.attention.index import IntArray
-from minisgl.attention.shared_prefix import MAX_LEVELS, GroupCost, SharedRanges, choose_shared
+from minisgl.attention.shared_prefix import MAX_LEVELS, SharedChooser, SharedRanges
 from minisgl.core import Batch, Staging
 from minisgl.kernel.attention_work import ITEM_FIELDS, TILE_FIELDS
 
@@ -58,7 +58,7 @@ class TritonAttnMetadata:
 class WorkShape:
     """What does not change from batch to batch. own_columns, tile_columns: programs a KV head that run at once.
 
-    own_grain, tile_grain: tokens. tile_rows: queries of a tile. cost: when a shared range pays; None: never.
+    own_grain, tile_grain: tokens. tile_rows: queries of a tile.
     """
 
     own_columns: int
@@ -66,22 +66,24 @@ class WorkShape:
     tile_columns: int
     tile_grain: int
     tile_rows: int
-    cost: GroupCost | None
 
     def num_partials(self, num_rows: int) -> int:
         """The most partial results of a batch with `num_rows` decodes, and any prompts."""
         cut_tiles = self.tile_columns * self.tile_rows
         own = num_rows + self.own_columns
-        return max(own + (num_rows * MAX_LEVELS + cut_tiles if self.cost else 0), 3 * cut_tiles)
+        return max(own + num_rows * MAX_LEVELS + cut_tiles, 3 * cut_tiles)
 
 
 class BatchWork:
-    """The work of one batch, sent through `staging`."""
+    """The work of one batch, sent through `staging`. chooser: of what rows share; None: nothing is read together."""
 
-    def __init__(self, batch: Batch, staging: Staging, shape: WorkShape, padded: int | None) -> None:
+    def __init__(
+        self, batch: Batch, staging: Staging, shape: WorkShape, chooser: SharedChooser | None, padded: int | None
+    ) -> None:
         self._batch = batch
         self._staging = staging
         self._shape = shape
+        self._chooser = chooser
         self._padded = padded
 
     def plan(self) -> TritonAttnMetadata:
@@ -93,8 +95,8 @@ class BatchWork:
     def _plan_decodes(self, num_decodes: int) -> tuple[OwnPart, TilePart | None]:
         batch, shape = self._batch, self._shape
         shared = SharedRanges([], np.zeros(len(batch.reqs), np.int64))
-        if shape.cost is not None and batch.groups:
-            shared = choose_shared(batch.groups, np.arange(len(batch.reqs)) < num_decodes, shape.cost)
+        if self._chooser is not None:
+            shared = self._chooser.choose(batch.groups, len(batch.reqs), num_decodes)
         table_idxs, ends = self._of_decodes(batch.table_idxs), self._of_decodes(batch.device_lens)
         begins = self._of_decodes(shared.own_begins)
         own = plan_own(table_idxs, begins, ends, shape.own_columns, shape.own_grain)

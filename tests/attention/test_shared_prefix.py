@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minisgl.attention.shared_prefix import GATHERED, MAX_LEVELS, GroupCost, choose_shared
+from minisgl.attention.shared_prefix import GATHERED, MAX_LEVELS, GroupCost, SharedChooser, choose_shared
 from minisgl.core import PrefixGroup
 
 FREE = GroupCost(rows=1, tokens=0)
@@ -72,3 +72,12 @@ def test_so_many_levels_and_no_more():
     ranges, own_begins = chosen(groups, 10, FREE)
     assert len(ranges) == MAX_LEVELS
     assert own_begins == [40] * 7 + [30, 20, 10]
+
+
+def test_what_is_chosen_for_the_last_batch_is_taken_for_the_same_groups_and_rows_alone():
+    chooser, groups = SharedChooser(FREE), tuple(TREE)
+    first = chooser.choose(groups, 4, 4)
+    assert chooser.choose(groups, 4, 4) is first
+    assert chooser.choose(groups, 5, 4).own_begins.tolist() == [900, 900, 350, 350, 0]
+    assert chooser.choose(groups, 4, 3).own_begins.tolist() == [900, 900, 300, 0]
+    assert chooser.choose((), 4, 3).ranges == []
