@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from minisgl.scheduler.allocation import Allocation
 from minisgl.scheduler.cache_manager import CacheManager
@@ -13,7 +14,7 @@ from minisgl.scheduler.reserve import Reserve
 MAX_RENEWED = 32  # promises that one step brings up to date, so that each end does not cost a look at all who run
 
 
-class Need(NamedTuple):
+class Need(msgspec.Struct, frozen=True, eq=False):
     """A running request, and the pages that it needs for the next batch and does not have."""
 
     request: Request
@@ -60,9 +61,10 @@ class Promises:
 
     def extend(self, needs: Iterable[Need]) -> None:
         """Promise more to those who need more than they were promised."""
-        for request, allocation, num_pages in needs:
-            if num_pages > allocation.reserved_pages:
-                self._promise(request)
+        for need in needs:
+            allocation = need.allocation
+            if allocation.num_pages + need.num_pages > allocation.promised_pages:
+                self._promise(need.request)
 
     def _promise(self, request: Request) -> None:
         assert request.allocation is not None
