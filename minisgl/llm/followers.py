@@ -7,20 +7,18 @@ alone or waits too long for another one ends them all, and `check` and `guard` t
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from minisgl.distributed import Meeting, RankGroup, TPInfo
 from minisgl.llm.config import LLMConfig
-from minisgl.llm.processes import made, new_folder, running, tell
+from minisgl.llm.lifeline import remove
+from minisgl.llm.rank_children import running_ranks
 from minisgl.message import ShutdownMsg
 from minisgl.message.plans import (
     BatchFailed,
@@ -31,9 +29,7 @@ from minisgl.message.plans import (
     RankOrder,
     RankStarted,
     order_codec,
-    rank_news_codec,
 )
-from minisgl.message.sockets import NEWS, SocketInbox, SocketOutbox
 from minisgl.utils.logging import get_logger
 
 POLL_S = 0.1  # how soon a death is noticed
@@ -43,23 +39,11 @@ START_S = 300.0  # the same for importing torch and reading the configuration
 LOAD_S = 3600.0  # how long one rank may load after another
 END_S = 5.0  # how long a rank may take to end
 NOTICE_S = 10.0  # how long rank 0 may take to notice, once what it waits for has been ended
-MODULE = "minisgl.llm.rank_process"
 logger = get_logger(__name__)
 
 
 class RankDied(RuntimeError):  # noqa: N818 - it is news, not a mistake
     """A rank is gone or of no use, and so is the engine. Its text says which and why."""
-
-
-@dataclass(frozen=True, eq=False)
-class _Follower:
-    rank: int
-    process: subprocess.Popen[bytes]
-    outbox: SocketOutbox[RankOrder]
-
-    def how_it_ended(self, code: int) -> str:
-        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-        return f"the process of rank {self.rank} ended: {how}"
 
 
 class Followers:
@@ -84,8 +68,10 @@ class Followers:
         self._unsettled: dict[int, dict[int, tuple[int, float]]] = {}  # step -> rank -> collectives, when it came
         self._watcher = threading.Thread(target=self._watch, name="minisgl-ranks", daemon=True)
         try:
-            self._followers = self._start(config, path)
+            children = self._stack.enter_context(running_ranks(config, path, size))
+            self._followers, self._inbox = children.ranks, children.inbox
             self._wait_until_started()
+            remove(children.folder)  # connections need no names
         except BaseException:
             self._stack.close()
             raise
@@ -140,10 +126,10 @@ class Followers:
         deadline = time.monotonic() + AGREE_S
         while time.monotonic() < deadline:
             self.check()
-            calls = [num_calls for num_calls, _ in self._unsettled.get(step, {}).values()]
-            if len(calls) == len(self._followers):
+            failed = list(self._unsettled.get(step, {}).values())
+            if len(failed) == len(self._followers):
                 del self._unsettled[step]
-                if set(calls) == {self._group.num_calls}:
+                if {num_calls for num_calls, _ in failed} == {self._group.num_calls}:
                     self.send(GoOnMsg(step))
                     return
                 break
@@ -164,37 +150,12 @@ class Followers:
             self._watcher.join(END_S)
         self._stack.close()
 
-    # ---- starting
-
-    def _start(self, config: LLMConfig, path: Path) -> list[_Follower]:
-        folder = new_folder()
-        kwargs = config.to_kwargs() | {"model": str(path)}
-        ranks, threads = range(1, self.size), self._share_cores()
-        processes = [self._stack.enter_context(running(MODULE, folder, OMP_NUM_THREADS=threads)) for _ in ranks]
-        self._stack.enter_context(made(folder))
-        inbox = SocketInbox(folder / NEWS, rank_news_codec(), bind=True)
-        self._inbox = self._stack.enter_context(contextlib.closing(inbox))
-        followers = []
-        for rank, process in zip(ranks, processes, strict=True):
-            outbox = SocketOutbox(folder / plans_name(rank), self._codec, bind=True)
-            self._stack.enter_context(contextlib.closing(outbox))
-            tell(process, {"rank": rank, "config": kwargs})
-            followers.append(_Follower(rank, process, outbox))
-        return followers
-
-    def _share_cores(self) -> str:
-        """How many threads each rank computes with; rank 0 from here on, until it closes. A user's own word is kept."""
-        if "OMP_NUM_THREADS" in os.environ:
-            return os.environ["OMP_NUM_THREADS"]
-        before = torch.get_num_threads()
-        torch.set_num_threads(max(before // self.size, 1))
-        self._stack.callback(torch.set_num_threads, before)
-        return str(torch.get_num_threads())
+    # ---- starting and ending
 
     def _wait_until_started(self) -> None:
         started: set[int] = set()
         deadline = time.monotonic() + START_S
-        while len(started) < len(self._followers):
+        while len(started) < len(self._followers) or not all(child.outbox.has_room() for child in self._followers):
             for news in self._news():
                 if isinstance(news, RankStarted):
                     started.add(news.rank)
@@ -253,8 +214,3 @@ class Followers:
         self._failed.set()
         if self._group is not None and self.device.type == "cuda":  # with gloo the end of a peer is an error already
             self._group.abort()
-
-
-def plans_name(rank: int) -> str:
-    """Of a rank's socket in the folder."""
-    return f"plans-{rank}"

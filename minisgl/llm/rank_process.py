@@ -21,8 +21,9 @@ from minisgl.engine.engine import Engine
 from minisgl.engine.output import FailedOutput
 from minisgl.llm.assembly import Model, read_model
 from minisgl.llm.config import LLMConfig
-from minisgl.llm.followers import LOAD_S, START_S, plans_name
+from minisgl.llm.followers import LOAD_S, START_S
 from minisgl.llm.lifeline import die_with_the_parent, hear
+from minisgl.llm.rank_children import plans_name
 from minisgl.message import ShutdownMsg
 from minisgl.message.plans import (
     BatchFailed,

@@ -23,7 +23,7 @@ from support.two_ranks import make_tiny_qwen3
 from minisgl import LLM, SamplingParams
 from minisgl.engine.config import EngineConfig
 from minisgl.engine.spec import resolve
-from minisgl.llm import EngineDied, LLMConfig, RemoteEngine, followers
+from minisgl.llm import EngineDied, LLMConfig, RemoteEngine, followers, rank_children
 from minisgl.models import ModelConfig
 from minisgl.scheduler.reserve import RESERVES
 from minisgl.utils.hardware import Gpu, find_hardware
@@ -197,7 +197,7 @@ def test_nobody_waits_for_a_device_that_does_not_answer(tiny: str, monkeypatch: 
 def test_no_memory_on_all_ranks_fails_a_batch_and_on_one_alone_the_engine(
     tiny: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(followers, "MODULE", "support.failing_rank")
+    monkeypatch.setattr(rank_children, "MODULE", "support.failing_rank")
     monkeypatch.setattr(followers, "AGREE_S", 1.0)
     monkeypatch.setenv(FAIL_AT, "1 20")
     with LLM(tiny, num_page_override=2048, tensor_parallel_size=2) as llm, LLM(tiny, num_page_override=2048) as alone:
@@ -236,13 +236,16 @@ def test_an_engine_process_ends_its_ranks_whichever_of_them_is_killed(tiny: str)
     engine = RemoteEngine(config)
     try:
         (rank,) = children_of(engine.ready.result(timeout=60).pid)
+        folder = Path(Path(f"/proc/{rank}/cmdline").read_bytes().split(b"\0")[-2].decode())
+        assert folder.name.startswith("minisgl-")
         os.kill(engine.pid, signal.SIGKILL)
         wait_until_gone(rank)
+        assert not folder.exists()
     finally:
         engine.shutdown()
 
 
 def test_a_rank_that_cannot_start_says_how_it_ended(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followers, "MODULE", "support.no_such_module")
+    monkeypatch.setattr(rank_children, "MODULE", "support.no_such_module")
     with pytest.raises(RuntimeError, match="rank 1 ended: exit code 1"):
         LLM(tiny, tensor_parallel_size=2)
