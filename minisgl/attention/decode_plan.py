@@ -44,21 +44,30 @@ def split_evenly(lengths: IntArray, num_columns: int, grain: int) -> Split:
 
     An item costs a grain besides what it reads. A stretch of no tokens has one item.
     """
-    costs = -(-lengths // grain) + 1
-    ends = np.cumsum(costs)
+    costs = (lengths + (2 * grain - 1)) // grain
+    ends = costs.cumsum()
     starts = ends - costs
     cuts = np.arange(num_columns) * int(ends[-1]) // num_columns
-    of_cut = np.searchsorted(ends, cuts, side="right")
+    of_cut = starts[ends.searchsorted(cuts, side="right")]
     # A cut into the cost of an item falls before it, so that none is empty.
-    cuts = np.where(cuts - starts[of_cut] <= 1, starts[of_cut], cuts)
-    keys = np.union1d(starts, cuts)
-    stretch = np.searchsorted(ends, keys, side="right")
-    begin = np.maximum(keys - starts[stretch] - 1, 0) * grain
-    first = np.searchsorted(stretch, np.arange(len(lengths) + 1))
+    cuts = np.where(cuts - of_cut <= 1, of_cut, cuts)
+    keys = np.concatenate((starts, cuts))
+    keys.sort()
+    is_first = np.ones(len(keys), np.bool_)
+    np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
+    keys = keys[is_first]
+    first = np.empty(len(lengths) + 1, np.int64)
+    first[:-1] = keys.searchsorted(starts)
+    first[-1] = len(keys)
+    stretch = np.repeat(np.arange(len(lengths)), first[1:] - first[:-1])
+    begin = (keys - starts[stretch] - 1) * grain
+    begin[first[:-1]] = 0
     end = np.empty_like(begin)
     end[:-1] = begin[1:]
     end[first[1:] - 1] = lengths
-    columns = np.append(np.searchsorted(keys, cuts), len(keys))
+    columns = np.empty(num_columns + 1, np.int64)
+    columns[:-1] = keys.searchsorted(cuts)
+    columns[-1] = len(keys)
     return Split(stretch, begin, end, columns, first)
 
 
@@ -97,17 +106,17 @@ class Tiles(NamedTuple):
         """partial: [I], of the first query of each item."""
         tile, begin = split.stretch, self.begin[split.stretch]
         kept = (self.first[tile], self.size[tile], self.table_row[tile])
-        fields = (*kept, begin + split.begin, begin + split.end, partial, self.position[tile])
-        return np.stack(fields, axis=1).astype(np.int32).ravel()
+        return _interleave(*kept, begin + split.begin, begin + split.end, partial, self.position[tile])
 
 
 def plan_own(table_idxs: IntArray, begins: IntArray, ends: IntArray, num_columns: int, grain: int) -> OwnWork:
     """Row b of table row table_idxs[b] reads [begins[b], ends[b]); one that begins later than at 0 is joined later."""
     split = split_evenly(ends - begins, num_columns, grain)
     row, offset = split.stretch, begins[split.stretch]
-    counts = np.where(begins > 0, 0, np.diff(split.first))
-    fields = (row, table_idxs[row], split.begin + offset, split.end + offset, split.first[row], counts[row])
-    return OwnWork(np.stack(fields, axis=1).astype(np.int32).ravel(), split.columns.astype(np.int32))
+    counts = np.where(begins > 0, 0, split.first[1:] - split.first[:-1])
+    ranges = (split.begin + offset, split.end + offset)
+    items = _interleave(row, table_idxs[row], *ranges, split.first[row], counts[row])
+    return OwnWork(items, split.columns.astype(np.int32))
 
 
 def plan_shared(
@@ -161,6 +170,14 @@ def plan_extends(
         return TileWork(queries, items, columns)
     whose = _listed(first[split.stretch], counts)
     return TileWork(queries, items, columns, *_parts_by_row(whose, np.arange(len(whose)), len(queries)))
+
+
+def _interleave(*fields: IntArray) -> Int32:
+    """[I * len(fields)]: the fields of one item after the other."""
+    items = np.empty((len(fields[0]), len(fields)), np.int32)
+    for index, field in enumerate(fields):
+        items[:, index] = field
+    return items.ravel()
 
 
 def _cut_lists(sizes: IntArray, tile_rows: int) -> tuple[IntArray, IntArray, IntArray]:
