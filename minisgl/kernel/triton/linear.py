@@ -20,6 +20,9 @@ from minisgl.kernel.triton.activation import silu
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
 NUM_WARPS = 4
+# Of a thread: three programs a processor. Told of none, the compiler saves registers and asks for inputs one by one, each
+# when the last has come. With a norm it does not, and saving them pays.
+MAX_REGISTERS = 168
 WIDTH = 256  # of a slice of K: 8 elements, that is 16 bytes, a lane
 
 
@@ -64,6 +67,7 @@ def small_linear(
         *(x, residual, norm_weight, weight, bias, out, total, rows, out.shape[1], eps, size),
         *(triton.next_power_of_2(rows), *tiles, gated, WIDTH, NUM_WARPS, programmatic()),
         num_warps=NUM_WARPS,
+        maxnreg=MAX_REGISTERS if norm_weight is None else None,
         num_stages=1,  # tiles are asked for ahead here, by hand
         launch_pdl=programmatic(),
     )
@@ -128,16 +132,22 @@ def _small_linear(
             inside = at < SIZE
             if norm_weight_ptr is not None:
                 norm_weight = tl.load(norm_weight_ptr + at, mask=inside, other=0.0).to(tl.float32)
-            weight = tiles[0].to(tl.float32)
+            inputs = ()  # asked for together, which the barrier is for
             for row in tl.static_range(ROWS):
                 mask = inside & (row < num_rows)
-                x = tl.load(x_ptr + row * SIZE + at, mask=mask, other=0.0).to(tl.float32)
+                x = tl.load(x_ptr + row * SIZE + at, mask=mask, other=0.0)
                 if residual_ptr is not None:
-                    x += tl.load(residual_ptr + row * SIZE + at, mask=mask, other=0.0).to(tl.float32)
-                    rounded = x.to(sum_ptr.dtype.element_ty)
+                    residual = tl.load(residual_ptr + row * SIZE + at, mask=mask, other=0.0)
+                    x = (residual.to(tl.float32) + x.to(tl.float32)).to(sum_ptr.dtype.element_ty)
+                inputs = inputs + (x,)
+            tl.debug_barrier()
+            weight = tiles[0].to(tl.float32)
+            for row in tl.static_range(ROWS):
+                if residual_ptr is not None:
                     is_first = (tl.program_id(0) == 0) & (warps == 0)
-                    tl.store(sum_ptr + row * SIZE + at, rounded, mask=mask & is_first[:, :, None])
-                    x = rounded.to(tl.float32)
+                    mask = inside & (row < num_rows) & is_first[:, :, None]
+                    tl.store(sum_ptr + row * SIZE + at, inputs[row], mask=mask)
+                x = inputs[row].to(tl.float32)
                 if norm_weight_ptr is not None:
                     by_lane = tl.sum(tl.reshape(x * x, (WARPS, SLICES, LANES, 8)), axis=3)
                     squares = squares[1:] + (squares[0] + tl.sum(by_lane, axis=1),)
