@@ -20,8 +20,8 @@ from minisgl.kernel.triton.activation import silu
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
 NUM_WARPS = 4
-# Of a thread: three programs a processor. Told of none, the compiler saves registers and asks for inputs one by one, each
-# when the last has come. With a norm it does not, and saving them pays.
+# Of a thread: three programs a processor. Without a limit the compiler saves registers and asks for inputs one by one,
+# each when the last has come. With a norm it does not, and saving them pays.
 MAX_REGISTERS = 168
 WIDTH = 256  # of a slice of K: 8 elements, that is 16 bytes, a lane
 
