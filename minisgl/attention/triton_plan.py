@@ -16,6 +16,7 @@ from minisgl.attention.index import IntArray
 from minisgl.attention.shared_prefix import MAX_LEVELS, SharedChooser, SharedRanges
 from minisgl.core import Batch, Staging
 from minisgl.kernel.attention_work import ITEM_FIELDS, TILE_FIELDS
+from minisgl.utils.math import pad_end
 
 
 class OwnPart(NamedTuple):
@@ -108,7 +109,7 @@ class BatchWork:
     def _of_decodes(self, values: IntArray) -> IntArray:
         """Those of `values` [B] that are of decodes, and zeros for padded rows, which read nothing."""
         values = values[: self._batch.num_decodes]
-        return values if self._padded is None else np.pad(values, (0, self._padded - len(values)))
+        return values if self._padded is None else pad_end(values, self._padded)
 
     def _send_own(self, own: OwnWork) -> OwnPart:
         most_items = (self._padded or 0) + self._shape.own_columns

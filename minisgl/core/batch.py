@@ -106,7 +106,8 @@ class Batch:
 
     reqs: decodes first, then prefills. step: counts launched batches from 0. groups: a forest; parents come before
     children, and a child begins where its parent ends, with some of its rows.
-    cached_lens, device_lens, table_idxs, prev_rows: those of the reqs, each [B] int32.
+    cached_lens, device_lens, table_idxs, prev_rows: those of the reqs, each [B] int32. extend_lens: [B], tokens that
+    this batch computes for each. num_decodes: how many leading rows compute one token.
     """
 
     reqs: tuple[Req, ...]
@@ -117,22 +118,16 @@ class Batch:
     device_lens: Int32Array = field(init=False)
     table_idxs: Int32Array = field(init=False)
     prev_rows: Int32Array = field(init=False)
+    extend_lens: Int32Array = field(init=False)
+    num_decodes: int = field(init=False)
 
     def __post_init__(self) -> None:
         for name in ("cached_len", "device_len", "table_idx", "prev_row"):
             values = list(map(attrgetter(name), self.reqs))
             object.__setattr__(self, f"{name}s", np.array(values, np.int32))
-
-    @property
-    def extend_lens(self) -> Int32Array:
-        """[B]: tokens that this batch computes for each request."""
-        return self.device_lens - self.cached_lens
-
-    @property
-    def num_decodes(self) -> int:
-        """How many leading rows compute one token each."""
-        longer = np.flatnonzero(self.extend_lens > 1)
-        return int(longer[0]) if len(longer) else len(self.reqs)
+        object.__setattr__(self, "extend_lens", self.device_lens - self.cached_lens)
+        is_longer = self.extend_lens > 1
+        object.__setattr__(self, "num_decodes", int(is_longer.argmax()) if is_longer.any() else len(self.reqs))
 
     @property
     def is_prefill(self) -> bool:

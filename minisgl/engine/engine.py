@@ -17,7 +17,7 @@ from minisgl.engine.inputs import PageTable
 from minisgl.engine.logprobs import prompt_logprobs
 from minisgl.engine.memory import check_page_table_size, make_kv_pool, measure
 from minisgl.engine.output import DeviceOutput, FailedOutput
-from minisgl.engine.sampler import Sampler
+from minisgl.engine.sampler import SampleOutput, Sampler
 from minisgl.engine.spec import EngineSpec
 from minisgl.engine.step import Decoded, Step
 from minisgl.engine.transfer import to_device
@@ -77,6 +77,10 @@ class Engine:
             self._step.last_tokens.fill_(-1)
             return FailedOutput(len(batch.reqs), "out of memory while computing this batch")
 
+    def forget_graphs(self) -> None:
+        """Let the captured graphs go; nothing may be computed after this. NCCL does not end while one calls it."""
+        del self._step
+
     # ---- building
 
     def _make_step(self, kv_pool: MHAKVCache) -> Step:
@@ -104,6 +108,7 @@ class Engine:
         step = self._make_step(make_kv_pool(replace(spec, num_pages=1), self.model.config))
         batch = prefill_batch(spec.max_extend_tokens, spec.max_running_req, spec.max_seq_len)
         self._run(step, batch)
+        self.sampler.warm_up(spec.dtype)
         if spec.cuda_graph_max_bs:
             step.capture([spec.cuda_graph_max_bs], spec.max_seq_len)
         return step
@@ -121,15 +126,16 @@ class Engine:
         return self._run(self._step, batch) if decoded is None else self._take_decoded(batch, decoded)
 
     def _take_decoded(self, batch: Batch, decoded: Decoded) -> DeviceOutput:
-        """The output of a replayed batch. What some rows want besides is done call by call."""
-        rows = slice(len(batch.reqs))
-        tokens, all_rows = decoded.tokens[rows], range(len(batch.reqs))
-        if not self.sampler.needs_more(batch.reqs):
+        """The output of a replayed batch. Rows that want more than a graph does are sampled again, call by call."""
+        tokens, all_rows = decoded.tokens[: len(batch.reqs)], range(len(batch.reqs))
+        rows = self.sampler.needs_more(batch.reqs)
+        if not rows:
             return DeviceOutput(tokens, all_rows)
-        last_tokens = decoded.inputs.input_ids[rows]
-        samples = self.sampler.finish(decoded.logits[rows], batch.reqs, tokens, decoded.settings, last_tokens)
-        mark_broken(decoded.hidden[rows], tokens)
-        return DeviceOutput(tokens, all_rows, samples.logprobs, samples.logprob_tops)
+        index = to_device(rows, torch.int64, self.device)
+        samples = self._sample(batch, rows, decoded.hidden[index], decoded.inputs.input_ids[index])
+        tokens[index] = samples.tokens
+        mark_broken(decoded.hidden[: len(tokens)], tokens)
+        return DeviceOutput(tokens, all_rows, samples.logprobs, _tops(samples, rows))
 
     def _run(self, step: Step, batch: Batch) -> DeviceOutput:
         """Run a batch call by call."""
@@ -140,12 +146,14 @@ class Engine:
         tokens = step.last_tokens[: len(batch.reqs)].fill_(-1)
         rows = [row for row, req in enumerate(batch.reqs) if req.samples]
         index = to_device(rows, torch.int64, self.device)
-        reqs = [batch.reqs[row] for row in rows]
-        samples = self.sampler.sample(self.model.compute_logits(hidden[index]), reqs, last_tokens[index])
+        samples = self._sample(batch, rows, hidden[index], last_tokens[index])
         tokens[index] = samples.tokens
         mark_broken(hidden, tokens)  # a NaN in any of a row's tokens has come this far
-        tops = {rows[i]: top for i, top in samples.logprob_tops.items()}
-        return DeviceOutput(tokens, frozenset(rows), samples.logprobs, tops, prompt)
+        return DeviceOutput(tokens, frozenset(rows), samples.logprobs, _tops(samples, rows), prompt)
+
+    def _sample(self, batch: Batch, rows: list[int], hidden: torch.Tensor, last_tokens: torch.Tensor) -> SampleOutput:
+        """Of those rows of the batch, whose hidden states [N, H] and last tokens [N] these are."""
+        return self.sampler.sample(self.model.compute_logits(hidden), [batch.reqs[row] for row in rows], last_tokens)
 
     def _prompt_logprobs(self, batch: Batch, hidden: torch.Tensor) -> tuple[tuple[TokenLogprobs, ...], ...]:
         """By row; empty when no row asks."""
@@ -166,3 +174,8 @@ class Engine:
             logits = self.model.compute_logits(hidden[begin : begin + len(block)])
             found.extend(prompt_logprobs(logits.float(), block.to(self.device), top))
         return tuple(found)
+
+
+def _tops(samples: SampleOutput, rows: list[int]) -> dict[int, int]:
+    """How many best tokens are wanted, by row of the batch."""
+    return {rows[i]: top for i, top in samples.logprob_tops.items()}

@@ -51,6 +51,7 @@ class GraphPool:
         self._captured: dict[Key, Captured] = {}
         self._sizes: list[int] = []  # ascending
         self._memory: Any = None
+        self._stream: torch.cuda.Stream | None = None
 
     def __contains__(self, key: Key) -> bool:
         return key in self._captured
@@ -64,15 +65,17 @@ class GraphPool:
         return self._sizes[index] if index < len(self._sizes) else None
 
     def capture(self, key: Key, compute: Callable[[], object]) -> None:
-        """Run `compute` once as it is and once to record it."""
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        """Run `compute` once as it is and once to record it, on a stream that all graphs have in common: memory that
+        one of them is done with on its stream, torch gives to the next one on the same stream only."""
+        if self._stream is None:
+            self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
             compute()
-        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.current_stream().wait_stream(self._stream)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._memory, stream=stream, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, pool=self._memory, stream=self._stream, capture_error_mode="thread_local"):
             result = compute()
         self._memory = graph.pool()
         self._captured[key] = Captured(graph, result)

@@ -13,6 +13,7 @@ import torch
 
 from minisgl.core import Batch, PageTableUpdate, Staging
 from minisgl.core.batch import Int32Array
+from minisgl.utils.math import pad_end
 
 IntArray = npt.NDArray[np.signedinteger]
 
@@ -60,7 +61,7 @@ class PageTable:
 
 def stage_cells(update: PageTableUpdate, staging: Staging, padded: int | None = None) -> PageTableCells:
     """The changed cells of the page table, which will lie on the device once the step is sent; row -1 is padding."""
-    rows = update.rows if padded is None else _pad(update.rows, padded, -1)
+    rows = update.rows if padded is None else pad_end(update.rows, padded, -1)
     return PageTableCells(*(staging.add(values, padded) for values in (rows, update.cols, update.pages)))
 
 
@@ -74,7 +75,7 @@ def stage_inputs(batch: Batch, table: PageTable, staging: Staging, padded: int |
 
     def stage(numbers: npt.NDArray[np.integer], fill: int) -> torch.Tensor:
         values = numbers.astype(np.int32, copy=False)
-        return staging.add(values if padded is None else _pad(values, padded, fill), padded)
+        return staging.add(values if padded is None else pad_end(values, padded, fill), padded)
 
     return StepInputs(
         input_ids=stage(_known_ids(batch, starts), 0),
@@ -83,12 +84,6 @@ def stage_inputs(batch: Batch, table: PageTable, staging: Staging, padded: int |
         last=stage(ends - 1, 0),
         prev_rows=stage(batch.prev_rows, -1),
     )
-
-
-def _pad(values: Int32Array, length: int, fill: int) -> Int32Array:
-    padded = np.full(length, fill, np.int32)
-    padded[: len(values)] = values
-    return padded
 
 
 def _known_ids(batch: Batch, starts: IntArray) -> Int32Array:

@@ -37,10 +37,12 @@ class BufferStaging:
 
     def __init__(self, num_bytes: int, device: torch.device) -> None:
         is_gpu = device.type == "cuda"  # where not, in tests, there is nothing to pin and nothing to wait for
+        self._num_bytes = num_bytes
         self._device_bytes = torch.empty(num_bytes, dtype=torch.uint8, device=device)
         self._hosts = [torch.empty(num_bytes, dtype=torch.uint8, pin_memory=is_gpu) for _ in range(_RING)]
         self._host_bytes = [host.numpy() for host in self._hosts]
         self._sent: list[torch.cuda.Event | None] = [None] * _RING
+        self._views: dict[tuple[int, int, np.dtype[Any]], torch.Tensor] = {}  # with a capacity, which come every step
         self._turn = 0
         self._used = 0
 
@@ -53,21 +55,29 @@ class BufferStaging:
     def add(self, values: npt.NDArray[Any], capacity: int | None = None) -> torch.Tensor:
         count = len(values) if capacity is None else capacity
         assert len(values) <= count, f"{len(values)} values for a capacity of {count}"
-        dtype = torch.from_numpy(values[:0]).dtype
         begin, end = self._used, self._used + count * values.itemsize
-        if end > len(self._device_bytes):
-            assert capacity is None, f"a graph wants {end} bytes of a staging buffer of {len(self._device_bytes)}"
-            return to_device(values, dtype, self._device_bytes.device)
+        if end > self._num_bytes:
+            assert capacity is None, f"a graph wants {end} bytes of a staging buffer of {self._num_bytes}"
+            return to_device(values, torch.from_numpy(values[:0]).dtype, self._device_bytes.device)
         self._host_bytes[self._turn][begin : begin + values.nbytes].view(values.dtype)[:] = values
         self._used = -(-end // _ALIGNMENT) * _ALIGNMENT
-        return self._device_bytes[begin:end].view(dtype)
+        return self._view(begin, end, values.dtype, keep=capacity is not None)
 
     def send(self) -> None:
         """The copy of all values is on its way, in the order of the stream."""
-        used = min(self._used, len(self._device_bytes))
+        used = min(self._used, self._num_bytes)
         self._device_bytes[:used].copy_(self._hosts[self._turn][:used], non_blocking=True)
         if self._device_bytes.is_cuda:
             self._sent[self._turn] = torch.cuda.current_stream().record_event()
+
+    def _view(self, begin: int, end: int, dtype: np.dtype[Any], keep: bool) -> torch.Tensor:
+        key = (begin, end, dtype)
+        view = self._views.get(key)
+        if view is None:
+            view = self._device_bytes[begin:end].view(torch.from_numpy(np.empty(0, dtype)).dtype)
+            if keep:
+                self._views[key] = view
+        return view
 
 
 def make_staging(device: torch.device) -> HostStaging | BufferStaging:

@@ -32,13 +32,12 @@ class Staged(NamedTuple):
 class Decoded(NamedTuple):
     """What a captured decode step leaves: it is overwritten by the next one, and holds anything in padded rows.
 
-    settings: the sampler's. hidden [B, H]; logits [B, V] of the model's dtype; tokens [B] int32 as in `DeviceOutput`.
+    hidden [B, H]; tokens [B] int32 as in `DeviceOutput`. The logits are not kept: each graph would have memory for its
+    own.
     """
 
     inputs: StepInputs
-    settings: torch.Tensor
     hidden: torch.Tensor
-    logits: torch.Tensor
     tokens: torch.Tensor
 
 
@@ -88,6 +87,7 @@ class Step:
             key = Key(size, staged.metadata.variant)
             if key not in self._graphs:
                 self._graphs.capture(key, partial(self._decode, staged, settings))
+        torch.cuda.empty_cache()  # what the uncaptured runs took
 
     def replay(self, batch: Batch) -> Decoded | None:
         """Run a batch by its graph. None if none fits: it has prompts, or too many rows, or too many new cells."""
@@ -125,7 +125,7 @@ class Step:
         logits = self._model.compute_logits(hidden)
         tokens = self._sampler.choose(logits, settings, out=self.last_tokens[: len(hidden)])
         mark_broken(hidden, tokens)
-        return Decoded(staged.inputs, settings, hidden, logits, tokens)
+        return Decoded(staged.inputs, hidden, tokens)
 
 
 def _max_cells(size: int) -> int:
