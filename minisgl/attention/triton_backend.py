@@ -9,10 +9,11 @@ import torch
 
 from minisgl.attention.base import AttnConfig, BaseAttnBackend
 from minisgl.attention.shared_prefix import GroupCost, SharedChooser
-from minisgl.attention.triton_plan import BatchWork, TilePart, TritonAttnMetadata, WorkShape
+from minisgl.attention.side_stream import SideStream
+from minisgl.attention.triton_plan import BatchWork, OwnPart, TilePart, TritonAttnMetadata, WorkShape
 from minisgl.core import Batch, Staging
 from minisgl.kernel import merge_partials, paged_decode, tile_attention
-from minisgl.kernel.attention_work import decode_config, new_partials, tile_config
+from minisgl.kernel.attention_work import Partials, decode_config, new_partials, tile_config
 
 CPU_PROCESSORS = 4  # work is cut for so many where there is no GPU, which is in tests
 # Bytes of KV that one row reads in a microsecond, and what a tile of a shared range takes for each token.
@@ -33,6 +34,7 @@ class TritonAttnBackend(BaseAttnBackend):
         sample = config.kv_pool.k_cache(0)
         self._shape = _work_shape(config, sample)
         self._chooser = SharedChooser(_group_cost(config, sample, self._shape)) if config.shared_prefix else None
+        self._side_stream = SideStream(sample.device)
         self._partials = new_partials(
             self._shape.num_partials(config.max_running_req),
             config.max_running_req,
@@ -51,26 +53,34 @@ class TritonAttnBackend(BaseAttnBackend):
         """See the base class. Parts are joined in float32."""
         out = q.new_empty(len(q), self._config.num_qo_heads * self._config.head_dim)
         decodes, prompts = slice(0, meta.num_decodes), slice(meta.num_decodes, None)
-        if meta.shared is not None:
-            self._attend_in_tiles(q[decodes], layer_id, meta.shared, out[decodes], causal=False)
-        if meta.own is not None:
+        if meta.own is not None and meta.shared is not None:
+            self._attend_together(q[decodes], layer_id, meta.own, meta.shared, out[decodes])
+        elif meta.own is not None:
             paged_decode(q[decodes], *self._paged(layer_id), *meta.own, out[decodes], self._partials)
-        if meta.shared is not None:
-            self._join(out[decodes], meta.shared)
         if meta.extends is not None:
-            self._attend_in_tiles(q[prompts], layer_id, meta.extends, out[prompts], causal=True)
-            self._join(out[prompts], meta.extends)
+            self._attend_prompts(q[prompts], layer_id, meta.extends, out[prompts])
         return out
 
-    def _attend_in_tiles(
-        self, q: torch.Tensor, layer_id: int, part: TilePart, out: torch.Tensor, *, causal: bool
+    def _attend_together(
+        self, q: torch.Tensor, layer_id: int, own: OwnPart, shared: TilePart, out: torch.Tensor
     ) -> None:
-        work = (part.queries, *self._paged(layer_id), part.items, part.columns)
-        tile_attention(q, *work, out, self._partials, causal)
+        """What rows share is bound by arithmetic, what they have alone by memory: so both at once."""
+        partials = self._partials._replace(beside=True)
+        with self._side_stream.branch():
+            work = (shared.queries, *self._paged(layer_id), shared.items, shared.columns)
+            tile_attention(q, *work, out, partials, causal=False)
+        paged_decode(q, *self._paged(layer_id), *own, out, partials)
+        self._side_stream.join()
+        self._join(out, shared, partials)
 
-    def _join(self, out: torch.Tensor, part: TilePart) -> None:
+    def _attend_prompts(self, q: torch.Tensor, layer_id: int, extends: TilePart, out: torch.Tensor) -> None:
+        work = (extends.queries, *self._paged(layer_id), extends.items, extends.columns)
+        tile_attention(q, *work, out, self._partials, causal=True)
+        self._join(out, extends, self._partials)
+
+    def _join(self, out: torch.Tensor, part: TilePart, partials: Partials) -> None:
         if part.parts is not None and part.part_begins is not None:
-            merge_partials(out, self._partials, part.parts, part.part_begins)
+            merge_partials(out, partials, part.parts, part.part_begins)
 
     def _paged(self, layer_id: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
         """The keys and values of a layer, and where those of a row lie."""

@@ -21,12 +21,14 @@ class Partials(NamedTuple):
     """Attention to some of the keys of a query.
 
     o: [N, Hq, D] float32. lse: [N, Hq] float32, the log-sum-exp to base 2. arrivals: [B * Hkv] int32, items of a row
-    that are done; 0 between calls.
+    that are done; 0 between calls. beside: whether the kernels that use them run beside one another, so that each has
+    to wait until all before it have ended.
     """
 
     o: torch.Tensor
     lse: torch.Tensor
     arrivals: torch.Tensor
+    beside: bool = False
 
 
 def new_partials(
@@ -49,12 +51,16 @@ class DecodeConfig(NamedTuple):
 
 
 class TileConfig(NamedTuple):
-    """rows: of a tile, G for each query. block: keys a step. stages: steps whose loads are under way."""
+    """rows: of a tile, G for each query. block: keys a step. stages: steps whose loads are under way.
+
+    registers: the most that a thread may have, so that decodes find room beside a tile; None: any number.
+    """
 
     rows: int
     block: int
     num_warps: int
     stages: int
+    registers: int | None = None
 
 
 def decode_config(dtype: torch.dtype, head_dim: int) -> DecodeConfig:
@@ -72,4 +78,4 @@ def tile_config(dtype: torch.dtype, head_dim: int) -> TileConfig:
         return TileConfig(rows=32, block=32, num_warps=4, stages=2)
     if head_dim > 128:
         return TileConfig(rows=64, block=32, num_warps=4, stages=2)
-    return TileConfig(rows=128, block=64, num_warps=8, stages=3)
+    return TileConfig(rows=128, block=64, num_warps=8, stages=3, registers=168)

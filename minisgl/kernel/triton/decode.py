@@ -125,7 +125,7 @@ def paged_decode(
     num_kv_heads, head_dim = k_cache.shape[1:]
     config = config or decode_config(q.dtype, head_dim)
     group = q.shape[1] // num_kv_heads
-    pdl = programmatic()
+    pdl = programmatic() and not partials.beside
     _decode[((len(columns) - 1) * num_kv_heads,)](
         q, k_cache, v_cache, page_table, items, columns, out, partials.o, partials.lse, partials.arrivals,
         head_dim**-0.5 * LOG2_E, q.stride(0), k_cache.stride(0), page_table.stride(0),

@@ -52,7 +52,7 @@ def _merge(
 def merge_partials(out: torch.Tensor, partials: Partials, parts: torch.Tensor, part_begins: torch.Tensor) -> None:
     """See `torch_attention.merge_partials`."""
     _, num_heads, head_dim = partials.o.shape
-    pdl = programmatic()
+    pdl = programmatic() and not partials.beside
     _merge[((len(part_begins) - 1) * num_heads,)](
         out, partials.o, partials.lse, parts, part_begins,
         NUM_HEADS=num_heads, HEAD_DIM=head_dim, BLOCK_D=triton.next_power_of_2(head_dim), AT_ONCE=PARTS_AT_ONCE,

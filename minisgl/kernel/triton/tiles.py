@@ -118,12 +118,12 @@ def tile_attention(
     """See `torch_attention.tile_attention`. config: other than the one that is best as a rule."""
     num_kv_heads, head_dim = k_cache.shape[1:]
     config = config or tile_config(q.dtype, head_dim)
-    pdl = programmatic()
+    pdl = programmatic() and not partials.beside
     _tiles[((len(columns) - 1) * num_kv_heads,)](
         q, queries, k_cache, v_cache, page_table, items, columns, out, partials.o, partials.lse,
         head_dim**-0.5 * LOG2_E, q.stride(0), k_cache.stride(0), page_table.stride(0),
         PAGE_SIZE=page_size, NUM_KV_HEADS=num_kv_heads, GROUP=q.shape[1] // num_kv_heads, HEAD_DIM=head_dim,
         FIELDS=TILE_FIELDS, BLOCK_M=config.rows, BLOCK_N=config.block, BLOCK_D=triton.next_power_of_2(head_dim),
         STAGES=config.stages, CAUSAL=causal, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
-        num_warps=config.num_warps, launch_pdl=pdl,
+        num_warps=config.num_warps, maxnreg=config.registers, launch_pdl=pdl,
     )  # fmt: skip
