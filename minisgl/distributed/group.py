@@ -7,6 +7,7 @@ each other. One process a GPU: NCCL; on a CPU: gloo. All ranks are on one machin
 from __future__ import annotations
 
 import os
+import threading
 from datetime import timedelta
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 import torch.distributed as dist
 
 HOST = "127.0.0.1"
+ABORT_S = 5.0
 _c10d: Any = dist  # half of what is used here is in no type stub; none of it is in builds without torch.distributed
 _NCCL_DEFAULTS = {
     # Who started the ranks decides what becomes of one that waits for ever: NCCL's own watchdog ends the process.
@@ -73,8 +75,14 @@ class RankGroup:
         return int(found)
 
     def abort(self) -> None:
-        """From another thread: whoever waits in a collective gets an error, or garbage. The group is of no use then."""
-        self._backend.abort()
+        """Whoever waits in a collective on a GPU, in any thread, gets an error, or garbage. No call may follow.
+
+        NCCL stops its kernels at once; then it waits for the graphs that call it to go, and this for a few seconds.
+        """
+        if self.device.type == "cuda":  # with gloo the end of a peer is an error already
+            thread = threading.Thread(target=self._backend.abort, name="minisgl-abort", daemon=True)
+            thread.start()
+            thread.join(ABORT_S)
 
     def _wait(self, work: Any) -> None:
         self.num_calls += 1

@@ -32,7 +32,7 @@ def load_on_all(model: Model, config: LLMConfig, path: Path, progress: Progress)
     except BaseException:
         followers.close(0)
         raise
-    return engine, Leader(engine.forward, followers)
+    return engine, Leader(engine, followers)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,15 +48,17 @@ class _SharedOutput:
 
 
 class Leader:
-    """Sends each batch to the other ranks, then computes rank 0's part by `forward`, an engine's.
+    """Sends each batch to the other ranks, then computes rank 0's part.
 
     Out of memory fails the batch if it befell all ranks alike, else the engine: RankDied.
     """
 
-    def __init__(self, forward: Forward, followers: Followers) -> None:
-        self._forward = forward
+    def __init__(self, engine: Engine, followers: Followers) -> None:
+        self._engine = engine
+        self._forward: Forward = engine.forward
         self._followers = followers
         self._writer = PlanWriter()
+        self._is_closed = False
 
     def forward(self, forward_input: ForwardInput) -> BatchOutput:
         batch, previous = forward_input.batch, forward_input.previous
@@ -77,8 +79,12 @@ class Leader:
         self._followers.when_stuck = function
 
     def close(self) -> None:
-        """End the other ranks. May be called twice."""
-        self._followers.close()
+        """End the other ranks, and what is between them and this one. May be called twice."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._followers.close()
+            self._engine.forget_graphs()
+            self._engine.spec.tp.joined.abort()
 
 
 class _WatchedInbox:
