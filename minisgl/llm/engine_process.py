@@ -56,9 +56,8 @@ class EngineProcess:
             Loop(parts.scheduler, parts.forward, parts.watched(self.inbox), self.outbox, parts.overlap).run()
         except Exception as error:
             logger.exception("the engine died")
-            return self._fail(error)
-        finally:
-            parts.close()
+            return self._fail(error)  # other ranks end with this process, which now ends at once
+        parts.close()
         return 0
 
     def _load(self) -> tuple[Parts, EngineInfo]:
