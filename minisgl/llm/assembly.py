@@ -66,6 +66,11 @@ class Parts:
         if self.leader:
             self.leader.when_stuck(function)
 
+    def kill_ranks(self) -> None:
+        """End the other ranks at once, and leave all else as it is: this process ends too."""
+        if self.leader:
+            self.leader.kill_ranks()
+
     def close(self) -> None:
         """End the other ranks. May be called twice."""
         if self.leader:

@@ -56,7 +56,9 @@ class EngineProcess:
             Loop(parts.scheduler, parts.forward, parts.watched(self.inbox), self.outbox, parts.overlap).run()
         except Exception as error:
             logger.exception("the engine died")
-            return self._fail(error)  # other ranks end with this process, which now ends at once
+            self._fail(error)
+            parts.kill_ranks()
+            return 1
         parts.close()
         return 0
 

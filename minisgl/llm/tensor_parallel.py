@@ -78,6 +78,10 @@ class Leader:
         """Call it with the reason, in another thread, when the ranks have failed and rank 0 waits for its device."""
         self._followers.when_stuck = function
 
+    def kill_ranks(self) -> None:
+        """End the other ranks at once, and leave all else as it is: this process ends too."""
+        self._followers.close(0)
+
     def close(self) -> None:
         """End the other ranks, and what is between them and this one. May be called twice."""
         if not self._is_closed:
