@@ -5,6 +5,7 @@ Shape letters: B rows, N partial results, Hq query heads, Hkv KV heads, G query 
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -78,4 +79,10 @@ def tile_config(dtype: torch.dtype, head_dim: int) -> TileConfig:
         return TileConfig(rows=32, block=32, num_warps=4, stages=2)
     if head_dim > 128:
         return TileConfig(rows=64, block=32, num_warps=4, stages=2)
-    return TileConfig(rows=128, block=64, num_warps=8, stages=3, registers=168)
+    return TileConfig(rows=128, block=64, num_warps=8, stages=3 if _has_room() else 2, registers=168)
+
+
+@cache
+def _has_room() -> bool:
+    """Whether programs may have as much shared memory as on an A100 or H100; other GPUs have 99 KiB."""
+    return torch.cuda.is_available() and torch.cuda.get_device_properties().shared_memory_per_block_optin > 150 << 10
