@@ -84,5 +84,5 @@ def tile_config(dtype: torch.dtype, head_dim: int) -> TileConfig:
 
 @cache
 def _has_room() -> bool:
-    """Whether programs may have as much shared memory as on an A100 or H100; other GPUs have 99 KiB."""
-    return torch.cuda.is_available() and torch.cuda.get_device_properties().shared_memory_per_block_optin > 150 << 10
+    """Whether there is as much shared memory as on an A100 or H100; on other GPUs there are 100 KiB."""
+    return torch.cuda.is_available() and torch.cuda.get_device_properties().shared_memory_per_multiprocessor > 150 << 10
