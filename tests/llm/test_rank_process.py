@@ -1,0 +1,51 @@
+"""What a rank says of a model that it cannot load, and that it ends with a parent that is gone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minisgl.llm import LLMConfig, rank_process
+from minisgl.llm.lifeline import PARENT_DIED
+from minisgl.message.plans import RankFailed
+
+
+class Outbox:
+    def __init__(self) -> None:
+        self.sent: list[Any] = []
+
+    def send(self, messages: Sequence[Any]) -> None:
+        self.sent += messages
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ValueError("no room for one page"), RankFailed(1, "no room for one page", by_user=True)),
+        (KeyError("q_proj"), RankFailed(1, "KeyError: 'q_proj'")),
+    ],
+)
+def test_rank_0_hears_what_went_wrong(error: Exception, said: RankFailed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(rank_process, "read_model", fail)
+    outbox: Any = Outbox()
+    inbox: Any = None
+    config = LLMConfig.from_kwargs(model="m", tensor_parallel_size=2)
+    assert rank_process.RankProcess(1, config, inbox, outbox).run() == 1
+    assert outbox.sent == [said]
+
+
+def test_a_parent_that_dies_before_it_said_anything_leaves_neither_process_nor_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "sockets"
+    folder.mkdir()
+    command = [sys.executable, "-m", rank_process.__name__, str(folder)]
+    done = subprocess.run(command, input=b"", capture_output=True, timeout=60)
+    assert (done.returncode, done.stderr) == (PARENT_DIED, b"")
+    assert not folder.exists()
