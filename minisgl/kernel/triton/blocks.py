@@ -19,16 +19,16 @@ def load_slots(table, positions, end, PAGE_SIZE: tl.constexpr):
 
 
 @triton.jit
-def attend_block(q, keys, values, seen, best, total, acc, scale, MASKED: tl.constexpr, PRECISION: tl.constexpr):
-    """q [M, D] to keys, values [N, D], where seen [M, N] if MASKED: the new running maximum and sum [M], output [M, D].
+def attend_block(q, keys, values, seen, is_masked, best, total, acc, scale, PRECISION: tl.constexpr):
+    """q [M, D] to keys, values [N, D], where seen [M, N] if is_masked: the new maximum and sum [M], output [M, D].
 
     scale: that of the scores, times log2 e. A query that has seen nothing yet has the maximum -inf and the sum 0.
     """
     scores = tl.dot(q, tl.trans(keys), input_precision=PRECISION)
-    if MASKED:
+    if is_masked:
         scores = tl.where(seen, scores, float("-inf"))
     new_best = tl.maximum(best, tl.max(scores, 1) * scale)
-    shift = tl.where(new_best == float("-inf"), 0.0, new_best) if MASKED else new_best
+    shift = tl.where(new_best == float("-inf"), 0.0, new_best)
     shrink = tl.exp2(best - shift)
     weights = tl.exp2(scores * scale - shift[:, None])
     total = total * shrink + tl.sum(weights, 1)

@@ -85,7 +85,7 @@ def _decode(
                 keys = tl.load(k_head + at, mask=(dims < HEAD_DIM)[None, :], other=0.0)
                 values = tl.load(v_head + at, mask=(dims < HEAD_DIM)[None, :], other=0.0)
             seen = (positions < end)[None, :]
-            best, total, acc = attend_block(q_tile, keys, values, seen, best, total, acc, scale, True, PRECISION)
+            best, total, acc = attend_block(q_tile, keys, values, seen, True, best, total, acc, scale, PRECISION)
             slots = next_slots
         total = tl.where(total > 0, total, 1.0)  # it is 0 where nothing is seen
         acc = acc / total[:, None]

@@ -17,31 +17,6 @@ from minisgl.kernel.triton.blocks import LOG2_E, attend_block, load_slots
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
 
-@triton.jit
-def _attend_range(
-    q_tile, k_head, v_head, table, slot_stride, begin, stop, end, own_position, best, total, acc, scale,
-    PAGE_SIZE: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    STAGES: tl.constexpr, MASKED: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Positions [begin, stop) of a row, in whole blocks; if MASKED, those below `end` and up to own_position [M]."""
-    dims = tl.arange(0, BLOCK_D)
-    slots = load_slots(table, begin + tl.arange(0, BLOCK_N), end, PAGE_SIZE)
-    for start in tl.range(begin, stop, BLOCK_N, num_stages=STAGES):
-        positions = start + tl.arange(0, BLOCK_N)
-        next_slots = load_slots(table, positions + BLOCK_N, end, PAGE_SIZE)
-        at = slots.to(tl.int64)[:, None] * slot_stride + dims[None, :]
-        if HEAD_DIM == BLOCK_D:
-            keys = tl.load(k_head + at)
-            values = tl.load(v_head + at)
-        else:
-            keys = tl.load(k_head + at, mask=(dims < HEAD_DIM)[None, :], other=0.0)
-            values = tl.load(v_head + at, mask=(dims < HEAD_DIM)[None, :], other=0.0)
-        seen = (positions < end)[None, :] & (positions[None, :] <= own_position[:, None])
-        best, total, acc = attend_block(q_tile, keys, values, seen, best, total, acc, scale, MASKED, PRECISION)
-        slots = next_slots
-    return best, total, acc
-
-
 @triton.jit(do_not_specialize=["table_stride"])
 def _tiles(
     q, queries, k_cache, v_cache, page_table, items, columns, out, part_o, part_lse,
@@ -81,15 +56,21 @@ def _tiles(
         else:
             own_position = tl.zeros([BLOCK_M], tl.int32) + end
             seen_by_all = end - begin
-        stop = begin + seen_by_all // BLOCK_N * BLOCK_N
-        best, total, acc = _attend_range(
-            q_tile, k_head, v_head, table, slot_stride, begin, stop, end, own_position, best, total, acc, scale,
-            PAGE_SIZE, HEAD_DIM, BLOCK_N, BLOCK_D, STAGES, False, PRECISION,
-        )  # fmt: skip
-        best, total, acc = _attend_range(
-            q_tile, k_head, v_head, table, slot_stride, stop, end, end, own_position, best, total, acc, scale,
-            PAGE_SIZE, HEAD_DIM, BLOCK_N, BLOCK_D, 1, True, PRECISION,
-        )  # fmt: skip
+        slots = load_slots(table, begin + tl.arange(0, BLOCK_N), end, PAGE_SIZE)
+        for start in tl.range(begin, end, BLOCK_N, num_stages=STAGES):
+            positions = start + tl.arange(0, BLOCK_N)
+            next_slots = load_slots(table, positions + BLOCK_N, end, PAGE_SIZE)
+            at = slots.to(tl.int64)[:, None] * slot_stride + dims[None, :]
+            if HEAD_DIM == BLOCK_D:
+                keys = tl.load(k_head + at)
+                values = tl.load(v_head + at)
+            else:
+                keys = tl.load(k_head + at, mask=(dims < HEAD_DIM)[None, :], other=0.0)
+                values = tl.load(v_head + at, mask=(dims < HEAD_DIM)[None, :], other=0.0)
+            seen = (positions < end)[None, :] & (positions[None, :] <= own_position[:, None])
+            is_masked = start + BLOCK_N > begin + seen_by_all  # the last blocks alone
+            best, total, acc = attend_block(q_tile, keys, values, seen, is_masked, best, total, acc, scale, PRECISION)
+            slots = next_slots
         total = tl.where(total > 0, total, 1.0)  # it is 0 where nothing is seen
         acc = acc / total[:, None]
         if partial < 0:
