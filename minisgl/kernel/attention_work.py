@@ -17,6 +17,8 @@ ITEM_FIELDS = 6
 # the first query (-1: this is all there is), position of the first query.
 TILE_FIELDS = 7
 
+REGISTERS_PER_SM = 65_536
+
 
 class Partials(NamedTuple):
     """Attention to some of the keys of a query.
@@ -49,6 +51,11 @@ class DecodeConfig(NamedTuple):
     num_warps: int
     stages: int
     programs_per_sm: int
+
+    @property
+    def registers(self) -> int:
+        """The most that a thread may have, so that they do."""
+        return min(255, REGISTERS_PER_SM // (32 * self.num_warps * self.programs_per_sm) // 8 * 8)
 
 
 class TileConfig(NamedTuple):

@@ -17,30 +17,31 @@ from minisgl.kernel.attention_work import ITEM_FIELDS, DecodeConfig, Partials, d
 from minisgl.kernel.triton.blocks import LOG2_E, attend_block, load_slots
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
-PARTS_AT_ONCE = 8  # partial results that are read together when a row is joined
+HEADS_AT_ONCE = 8  # a warp: partial results that are read together when a row is joined
 
 
 @triton.jit
-def _join_parts(part_o, part_lse, first, count, head, HEADS: tl.constexpr, HEAD_DIM: tl.constexpr,
-                BLOCK_D: tl.constexpr, AT_ONCE: tl.constexpr):  # fmt: skip
-    """[D] of one head, from its partial results first .. first + count, written by other programs."""
-    dims = tl.arange(0, BLOCK_D)
-    best = -float("inf")
-    total = 0.0
-    acc = tl.zeros([BLOCK_D], tl.float32)
+def _join_parts(part_o, part_lse, first, count, heads, in_group, dims, NUM_HEADS: tl.constexpr,
+                HEAD_DIM: tl.constexpr, AT_ONCE: tl.constexpr):  # fmt: skip
+    """[heads, D], from their partial results first .. first + count, written by other programs."""
+    best = tl.full(heads.shape, float("-inf"), tl.float32)
+    total = tl.zeros(heads.shape, tl.float32)
+    acc = tl.zeros([heads.shape[0], dims.shape[0]], tl.float32)
     for begin in range(0, count, AT_ONCE):
         parts = begin + tl.arange(0, AT_ONCE)
-        at = (first + parts) * HEADS + head
-        lse = tl.load(part_lse + at, mask=parts < count, other=float("-inf"), cache_modifier=".cg")
-        inside = (parts < count)[:, None] & (dims < HEAD_DIM)[None, :]
-        o = tl.load(part_o + at[:, None] * HEAD_DIM + dims[None, :], mask=inside, other=0.0, cache_modifier=".cg")
-        new_best = tl.maximum(best, tl.max(lse, 0))
+        at = (first + parts)[:, None] * NUM_HEADS + heads[None, :]
+        mask = (parts < count)[:, None] & in_group[None, :]
+        lse = tl.load(part_lse + at, mask=mask, other=float("-inf"), cache_modifier=".cg")
+        inside = mask[:, :, None] & (dims < HEAD_DIM)[None, None, :]
+        o_at = at[:, :, None] * HEAD_DIM + dims[None, None, :]
+        o = tl.load(part_o + o_at, mask=inside, other=0.0, cache_modifier=".cg")
+        new_best = tl.where(in_group, tl.maximum(best, tl.max(lse, 0)), 0.0)
         shrink = tl.exp2(best - new_best)
-        weights = tl.exp2(lse - new_best)
+        weights = tl.exp2(lse - new_best[None, :])
         total = total * shrink + tl.sum(weights, 0)
-        acc = acc * shrink + tl.sum(o * weights[:, None], 0)
+        acc = acc * shrink[:, None] + tl.sum(o * weights[:, :, None], 0)
         best = new_best
-    return acc / total
+    return acc / tl.where(in_group, total, 1.0)[:, None]
 
 
 @triton.jit(do_not_specialize=["table_stride"])
@@ -49,16 +50,16 @@ def _decode(
     scale, q_stride, slot_stride, table_stride,
     PAGE_SIZE: tl.constexpr, NUM_KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr,
     FIELDS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    STAGES: tl.constexpr, AT_ONCE: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    BLOCK_G: tl.constexpr, STAGES: tl.constexpr, AT_ONCE: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     begin_next(PDL)
     wait_for_last(PDL)
     column = tl.program_id(0) // NUM_KV_HEADS
     kv_head = tl.program_id(0) % NUM_KV_HEADS
-    in_group = tl.arange(0, BLOCK_M)
+    is_head = tl.arange(0, BLOCK_M) < GROUP
     dims = tl.arange(0, BLOCK_D)
-    heads = kv_head * GROUP + in_group
-    in_tile = (in_group < GROUP)[:, None] & (dims < HEAD_DIM)[None, :]
+    heads = kv_head * GROUP + tl.arange(0, BLOCK_M)
+    in_tile = is_head[:, None] & (dims < HEAD_DIM)[None, :]
     k_head = k_cache + kv_head * HEAD_DIM
     v_head = v_cache + kv_head * HEAD_DIM
     for item in range(tl.load(columns + column), tl.load(columns + column + 1)):
@@ -95,18 +96,21 @@ def _decode(
         else:
             at_head = item * (NUM_KV_HEADS * GROUP) + heads
             tl.store(part_o + at_head[:, None] * HEAD_DIM + dims[None, :], acc, mask=in_tile)
-            tl.store(part_lse + at_head, best + tl.log2(total), mask=in_group < GROUP)
+            tl.store(part_lse + at_head, best + tl.log2(total), mask=is_head)
             if count > 1:
                 tl.debug_barrier()  # all threads have stored before one of them tells of it
                 arrived = tl.atomic_add(arrivals + row * NUM_KV_HEADS + kv_head, 1, sem="acq_rel")
                 if arrived == count - 1:
                     tl.store(arrivals + row * NUM_KV_HEADS + kv_head, 0)
-                    for head in range(kv_head * GROUP, (kv_head + 1) * GROUP):
-                        joined = _join_parts(
-                            part_o, part_lse, first, count, head, NUM_KV_HEADS * GROUP, HEAD_DIM, BLOCK_D, AT_ONCE
-                        )
-                        o = out + (row * NUM_KV_HEADS * GROUP + head) * HEAD_DIM + dims
-                        tl.store(o, joined.to(out.dtype.element_ty), mask=dims < HEAD_DIM)
+                    in_group = tl.arange(0, BLOCK_G) < GROUP
+                    joined_heads = kv_head * GROUP + tl.arange(0, BLOCK_G)
+                    joined = _join_parts(
+                        part_o, part_lse, first, count, joined_heads, in_group, dims,
+                        NUM_KV_HEADS * GROUP, HEAD_DIM, AT_ONCE,
+                    )  # fmt: skip
+                    o = out + (row * NUM_KV_HEADS * GROUP + joined_heads)[:, None] * HEAD_DIM + dims[None, :]
+                    inside = in_group[:, None] & (dims < HEAD_DIM)[None, :]
+                    tl.store(o, joined.to(out.dtype.element_ty), mask=inside)
 
 
 def paged_decode(
@@ -125,13 +129,15 @@ def paged_decode(
     num_kv_heads, head_dim = k_cache.shape[1:]
     config = config or decode_config(q.dtype, head_dim)
     group = q.shape[1] // num_kv_heads
+    block_g = triton.next_power_of_2(group)
     pdl = programmatic() and not partials.beside
     _decode[((len(columns) - 1) * num_kv_heads,)](
         q, k_cache, v_cache, page_table, items, columns, out, partials.o, partials.lse, partials.arrivals,
         head_dim**-0.5 * LOG2_E, q.stride(0), k_cache.stride(0), page_table.stride(0),
         PAGE_SIZE=page_size, NUM_KV_HEADS=num_kv_heads, GROUP=group, HEAD_DIM=head_dim,
-        FIELDS=ITEM_FIELDS, BLOCK_M=max(16, triton.next_power_of_2(group)), BLOCK_N=config.block,
-        BLOCK_D=triton.next_power_of_2(head_dim), STAGES=config.stages, AT_ONCE=PARTS_AT_ONCE,
+        FIELDS=ITEM_FIELDS, BLOCK_M=max(16, block_g), BLOCK_N=config.block,
+        BLOCK_D=triton.next_power_of_2(head_dim), STAGES=config.stages, BLOCK_G=block_g,
+        AT_ONCE=max(1, HEADS_AT_ONCE * config.num_warps // block_g),
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
-        num_warps=config.num_warps, launch_pdl=pdl,
+        num_warps=config.num_warps, maxnreg=config.registers, launch_pdl=pdl,
     )  # fmt: skip
