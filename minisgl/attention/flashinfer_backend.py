@@ -1,7 +1,7 @@
 """Attention by FlashInfer's kernels, on NVIDIA GPUs: decodes, prompts and both together, from pages of any size.
 
 Shape letters: T tokens in the batch, B requests, D the decodes among them (first), N runs of pages, Q queries of the
-prefix pieces, S partial results a row, Hq query heads, Hkv KV heads.
+prefix pieces, Hq query heads, Hkv KV heads.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from minisgl.attention.flashinfer_calls import (
     capability,
     checked_shape,
     library,
-    merge,
     num_sms,
 )
-from minisgl.attention.flashinfer_plan import COST, Runs, cut_ranges, merge_indices, prefers_fa3, tokens_spared
+from minisgl.attention.flashinfer_plan import COST, Runs, cut_ranges, merge_parts, prefers_fa3, tokens_spared
 from minisgl.attention.shared_prefix import SharedRange, SharedRanges, choose_shared
 from minisgl.core import Batch, Staging
 from minisgl.core.batch import Int32Array
-from minisgl.kernel import fill_kv_indices, triton
+from minisgl.kernel import fill_kv_indices, merge_partials, triton
+from minisgl.kernel.attention_work import Partials
 
 HOPPER = (9, 0)
 # From so many new tokens a request on, FA3's larger tiles are full enough.
@@ -44,15 +44,15 @@ MIN_BYTES_SPARED = 640 << 20
 class PrefixPart:
     """Prefixes read once for several rows. q_rows [Q] int32: whose query each is, piece by piece.
 
-    indices [D * S] int32: which of the results o [D + Q + 1, Hq, D], lse [D + Q + 1, Hq] float32 make up each row; the
-    first are the rows' own parts, the last one is of nothing. They are where every layer's results go in turn.
+    results: D + Q of them, first the rows' own; every layer's go there in turn. parts [D + Q], part_begins [D + 1]
+    int32: which of them make up each row.
     """
 
     call: PrefillCall
     q_rows: torch.Tensor
-    indices: torch.Tensor
-    o: torch.Tensor
-    lse: torch.Tensor
+    parts: torch.Tensor
+    part_begins: torch.Tensor
+    results: Partials
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,12 +117,12 @@ class FlashInferAttnBackend(BaseAttnBackend):
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: FlashInferMetadata
     ) -> torch.Tensor:
         if layer_id == 0:
-            self._begin(meta)
+            fill_kv_indices(self._config.page_table, meta.rows, meta.first_pages, meta.kv.indptr, meta.kv.pages)
         kv = self._pages_of(layer_id)
         out = torch.empty(q.shape, dtype=q.dtype, device=q.device)
         first = meta.num_decodes
         if meta.decode is not None and meta.prefix is not None:
-            out[:first] = _attend_shared(q[:first], kv, meta.decode, meta.prefix)
+            _attend_shared(q[:first], kv, meta.decode, meta.prefix, out[:first])
         elif meta.decode is not None:
             meta.decode.run(q[:first], kv, out[:first])
         if meta.extend is not None:
@@ -189,16 +189,20 @@ class FlashInferAttnBackend(BaseAttnBackend):
         call = self._prefill_call("prefix", "fa3" if by_fa3 else "fa2")
         lengths = np.array([len(piece.rows) for piece in pieces], np.int32)
         call.plan(kv.part(num_rows, num_rows + len(pieces)), torch.from_numpy(_indptr(lengths)), causal=False)
-        num_results = first + int(lengths.sum()) + 1
-        shape = self._shape
-        size = (num_results, shape.num_qo_heads)
+        parts, part_begins = merge_parts(pieces, first)
         return PrefixPart(
             call,
             q_rows=staging.add(np.concatenate([piece.rows for piece in pieces]).astype(np.int32)),
-            indices=staging.add(merge_indices(pieces, first).ravel()),
-            o=torch.empty(*size, shape.head_dim, dtype=shape.dtype, device=self._device),
-            lse=torch.empty(size, dtype=torch.float32, device=self._device),
+            parts=staging.add(parts),
+            part_begins=staging.add(part_begins),
+            results=self._new_results(len(parts)),
         )
+
+    def _new_results(self, num_results: int) -> Partials:
+        shape = self._shape
+        o = torch.empty(num_results, shape.num_qo_heads, shape.head_dim, dtype=shape.dtype, device=self._device)
+        lse = torch.empty(num_results, shape.num_qo_heads, dtype=torch.float32, device=self._device)
+        return Partials(o, lse, arrivals=lse.new_empty(0, dtype=torch.int32))  # nobody counts them
 
     def _pieces(self, ranges: Sequence[SharedRange]) -> list[SharedRange]:
         return cut_ranges(ranges, self._shape.num_qo_heads, self._num_sms, self._config.page_size)
@@ -217,12 +221,6 @@ class FlashInferAttnBackend(BaseAttnBackend):
         kv = PagedKV(host[: ends[0]], host[ends[0] : ends[1]], device[: ends[0]], device[ends[0] : ends[1]], pages)
         return FlashInferMetadata(device[ends[1] : ends[2]], device[ends[2] :], kv, num_decodes=0)
 
-    def _begin(self, meta: FlashInferMetadata) -> None:
-        fill_kv_indices(self._config.page_table, meta.rows, meta.first_pages, meta.kv.indptr, meta.kv.pages)
-        if meta.prefix is not None:
-            meta.prefix.o[-1].zero_()
-            meta.prefix.lse[-1].fill_(float("-inf"))
-
     def _pages_of(self, layer_id: int) -> KV:
         pool, size = self._config.kv_pool, self._config.page_size
         k, v = pool.k_cache(layer_id), pool.v_cache(layer_id)
@@ -239,13 +237,12 @@ class FlashInferAttnBackend(BaseAttnBackend):
         return torch.zeros(num_bytes, dtype=torch.uint8, device=self._device)
 
 
-def _attend_shared(q: torch.Tensor, kv: KV, decode: DecodeCall, prefix: PrefixPart) -> torch.Tensor:
-    """[D, Hq, D] of q [D, Hq, D]: each row to its own tokens, the pieces' rows to theirs, joined."""
-    num_rows = len(q)
-    decode.run(q, kv, prefix.o[:num_rows], prefix.lse[:num_rows])
-    prefix.call.run(q.index_select(0, prefix.q_rows), kv, prefix.o[num_rows:-1], prefix.lse[num_rows:-1])
-    parts = (x.index_select(0, prefix.indices).view(num_rows, -1, *x.shape[1:]) for x in (prefix.o, prefix.lse))
-    return merge(*parts)
+def _attend_shared(q: torch.Tensor, kv: KV, decode: DecodeCall, prefix: PrefixPart, out: torch.Tensor) -> None:
+    """q [D, Hq, D] to out, alike: each row to its own tokens, the pieces' rows to theirs, joined."""
+    num_rows, (o, lse, *_) = len(q), prefix.results
+    decode.run(q, kv, o[:num_rows], lse[:num_rows])
+    prefix.call.run(q.index_select(0, prefix.q_rows), kv, o[num_rows:], lse[num_rows:])
+    merge_partials(out.flatten(1), prefix.results, prefix.parts, prefix.part_begins)
 
 
 def _runs_of(ranges: Sequence[SharedRange], batch: Batch) -> Runs:

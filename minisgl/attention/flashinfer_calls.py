@@ -27,8 +27,6 @@ KV = tuple[torch.Tensor, torch.Tensor]
 DTYPES = (torch.bfloat16, torch.float16)
 HEAD_DIMS = (64, 128, 256)
 MIN_CAPABILITY = (8, 0)
-# Groups for which there is a decode kernel on CUDA cores, and which it serves no worse than tensor cores do.
-CUDA_CORE_GROUPS = (1, 2, 3, 4)
 # Of each wrapper that a graph has: a plan for a batch takes a few ten thousand bytes.
 GRAPH_INT_WORKSPACE = 1 << 20
 MIN_FLOAT_WORKSPACE = 128 << 20
@@ -65,15 +63,11 @@ class CallShape:
         """Query heads that share a KV head."""
         return self.num_qo_heads // self.num_kv_heads
 
-    @property
-    def tensor_cores(self) -> bool:
-        """Whether decodes run on tensor cores."""
-        return self.group not in CUDA_CORE_GROUPS
-
     def float_workspace_bytes(self, max_rows: int, num_sms: int) -> int:
-        """What any call needs for partial results of tiles: those that a graph of tensor-core decodes reckons with, or
-        two of prompts a multiprocessor."""
-        decode_rows = (div_ceil(max_rows * self.group, DECODE_TILE) + max_rows) * DECODE_TILE * self.num_qo_heads
+        """What any call needs for partial results of tiles: those that a graph of decodes reckons with, or two of
+        prompts a multiprocessor."""
+        tile = DECODE_TILE if self.group <= DECODE_TILE else PREFILL_TILE
+        decode_rows = (div_ceil(max_rows * self.group, tile) + max_rows) * tile * self.num_qo_heads
         prefill_rows = 2 * num_sms * PREFILL_TILE * self.group
         return max(MIN_FLOAT_WORKSPACE, max(decode_rows, prefill_rows) * (self.head_dim + 1) * 4 + (1 << 20))
 
@@ -141,7 +135,7 @@ class _PinnedPlan:
 
 
 class DecodeCall:
-    """One query a run. static: for a CUDA graph, the runs' tensors, whose content alone changes from then on."""
+    """One query a run, on tensor cores. static: for a CUDA graph, the runs' tensors, whose content alone changes."""
 
     def __init__(self, shape: CallShape, workspace: torch.Tensor, static: PagedKV | None = None) -> None:
         self._shape = shape
@@ -156,9 +150,7 @@ class DecodeCall:
                 "paged_kv_indices_buffer": static.pages,
                 "paged_kv_last_page_len_buffer": static.last_lens,
             }
-        self._wrapper = library().BatchDecodeWithPagedKVCacheWrapper(
-            workspace, "NHD", use_tensor_cores=shape.tensor_cores, **buffers
-        )
+        self._wrapper = library().BatchDecodeWithPagedKVCacheWrapper(workspace, "NHD", use_tensor_cores=True, **buffers)
 
     def share_int_workspace(self, workspace: torch.Tensor, int_workspace: torch.Tensor) -> None:
         """Put the plan on the device where others put theirs: each is sent anew before it is used."""
@@ -167,18 +159,20 @@ class DecodeCall:
     def plan(self, kv: PagedKV) -> None:
         """Say what the next runs read. Waits for nothing but its own last copy."""
         self._pinned.wait()
-        shape, tensor_cores = self._shape, self._shape.tensor_cores
+        shape = self._shape
         heads = (shape.num_qo_heads, shape.num_kv_heads, shape.head_dim, shape.page_size)
         dtypes = {"q_data_type": shape.dtype, "kv_data_type": shape.dtype}
         pages = kv.pages[:0] if self._is_static else kv.pages  # static ones lie where they are read
-        if self._planned and (self._is_static or not tensor_cores):
-            # Lengths are on the device already, so are not copied. For tensor cores they are read on the host too.
-            last_lens = kv.last_lens_host if tensor_cores else kv.last_lens
+        if self._planned:
+            # This plan copies no lengths: they are on the device already. It reads the last ones on the host, and would
+            # keep them from there.
             library().fast_decode_plan(
-                *(self._wrapper, kv.indptr, pages, last_lens, *heads),
+                *(self._wrapper, kv.indptr, pages, kv.last_lens_host, *heads),
                 global_override_indptr_cpu=kv.indptr_host,
                 **dtypes,
             )
+            if not self._is_static:
+                self._wrapper._paged_kv_last_page_len_buf = kv.last_lens
         else:
             self._wrapper.plan(kv.indptr_host, pages, kv.last_lens_host, *heads, **dtypes)
             self._planned = True
@@ -214,9 +208,3 @@ class PrefillCall:
     def run(self, q: torch.Tensor, kv: KV, out: torch.Tensor, lse: torch.Tensor | None = None) -> None:
         """q [T, Hq, D] to out [T, Hq, D] and, if given, lse [T, Hq] float32, of base 2."""
         self._wrapper.run(q, kv, out=out, lse=lse, return_lse=lse is not None)
-
-
-def merge(o: torch.Tensor, lse: torch.Tensor) -> torch.Tensor:
-    """Partial results o [T, S, Hq, D], lse [T, S, Hq] float32, of base 2, joined: [T, Hq, D]."""
-    merged: torch.Tensor = library().merge_states(o, lse)[0]
-    return merged

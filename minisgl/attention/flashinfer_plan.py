@@ -1,6 +1,6 @@
 """What FlashInfer is to read for one batch, in NumPy: runs of pages, and who shares which.
 
-Shape letters: B rows of the batch, D decode rows (the first of them), N runs, S partial results a row.
+Shape letters: B rows of the batch, D decode rows (the first of them), N runs, R partial results.
 """
 
 from __future__ import annotations
@@ -78,21 +78,11 @@ def cut_ranges(ranges: Sequence[SharedRange], num_qo_heads: int, num_sms: int, p
     ]
 
 
-def merge_indices(pieces: Sequence[SharedRange], num_decodes: int) -> Int32Array:
-    """[D, S]: which partial results make up each row.
+def merge_parts(pieces: Sequence[SharedRange], num_decodes: int) -> tuple[Int32Array, Int32Array]:
+    """[R]: which partial results make up each row, row by row; [D + 1]: where each row's begin.
 
-    The results are the D own ones, then those of the pieces, row by row, then one of nothing for rows with fewer.
+    The results are the D own ones, then those of the pieces, row by row.
     """
-    counts = np.ones(num_decodes, np.int32)
-    for rows, _, _ in pieces:
-        counts[rows] += 1
-    num_results = num_decodes + sum(len(rows) for rows, _, _ in pieces)
-    indices = np.full((num_decodes, int(counts.max())), num_results, np.int32)
-    indices[:, 0] = np.arange(num_decodes)
-    counts[:] = 1
-    first = num_decodes
-    for rows, _, _ in pieces:
-        indices[rows, counts[rows]] = first + np.arange(len(rows))
-        counts[rows] += 1
-        first += len(rows)
-    return indices
+    rows = np.concatenate([np.arange(num_decodes), *(rows for rows, _, _ in pieces)])
+    begins = np.concatenate([[0], np.cumsum(np.bincount(rows))])
+    return np.argsort(rows, kind="stable").astype(np.int32), begins.astype(np.int32)

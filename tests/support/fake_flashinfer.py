@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-CUDA_CORE_GROUPS = (1, 2, 3, 4, 8)
 LOG2_E = math.log2(math.e)
 
 
@@ -28,7 +27,7 @@ class _Wrapper:
     def _keep(self, indptr: torch.Tensor, pages: torch.Tensor, last_lens: torch.Tensor) -> None:
         assert {x.dtype for x in (indptr, pages, last_lens)} == {torch.int32}
         assert len(indptr) == len(last_lens) + 1
-        self.indptr, self.pages, self.last_lens = indptr, pages, last_lens
+        self.indptr, self.pages, self._paged_kv_last_page_len_buf = indptr, pages, last_lens
 
     def _note_plan(self, indptr_host: torch.Tensor, heads: tuple[int, ...], dtypes: dict[str, Any]) -> None:
         assert indptr_host.device.type == "cpu"
@@ -41,8 +40,8 @@ class _Wrapper:
         """Keys and values [N, Hq, D] of one run, float64."""
         assert self.indptr.tolist() == self.planned, "what is on the device is not what was planned"
         begin, end = self.planned[run : run + 2]
-        length = (end - begin - 1) * self.page_size + int(self.last_lens[run])
-        assert 1 <= int(self.last_lens[run]) <= self.page_size
+        length = (end - begin - 1) * self.page_size + int(self._paged_kv_last_page_len_buf[run])
+        assert 1 <= int(self._paged_kv_last_page_len_buf[run]) <= self.page_size
         pages = self.pages[begin:end].long()
         assert kv[0].shape[1:] == (self.page_size, self.num_kv_heads, self.head_dim)
         group = self.num_qo_heads // self.num_kv_heads
@@ -74,19 +73,19 @@ class BatchDecodeWithPagedKVCacheWrapper(_Wrapper):
         if self.is_static:
             self.indptr.copy_(indptr)
             self.pages[: len(pages)].copy_(pages)
-            self.last_lens.copy_(last_lens)
+            self._paged_kv_last_page_len_buf.copy_(last_lens)
         else:
             self._keep(indptr, pages, last_lens)
         self._note_plan(indptr, heads, dtypes)
 
     def _check(self, last_lens: torch.Tensor, pages: torch.Tensor, heads: tuple[int, ...]) -> None:
-        assert self.use_tensor_cores or heads[0] // heads[1] in CUDA_CORE_GROUPS, "Unsupported group_size"
+        assert self.use_tensor_cores, "kernels on CUDA cores are for some groups of heads only"
         if self.is_static:
-            assert len(last_lens) == len(self.last_lens), "the batch size should be fixed"
+            assert len(last_lens) == len(self._paged_kv_last_page_len_buf), "the batch size should be fixed"
             assert len(pages) <= len(self.pages)
 
     def run(self, q: torch.Tensor, kv: Any, out: torch.Tensor, lse: torch.Tensor | None, return_lse: bool) -> None:
-        assert q.shape == out.shape == (len(self.last_lens), self.num_qo_heads, self.head_dim)
+        assert q.shape == out.shape == (len(self._paged_kv_last_page_len_buf), self.num_qo_heads, self.head_dim)
         assert out.is_contiguous()
         for row in range(len(q)):
             _attend(
@@ -106,7 +105,7 @@ def fast_decode_plan(
     assert wrapper.num_plans > 0, "the module is chosen by the first plan"
     wrapper._check(last_lens, pages, heads)
     if not wrapper.is_static:
-        wrapper._keep(indptr, pages, last_lens)
+        wrapper._keep(indptr, pages, torch.zeros_like(last_lens))  # those of the host, which no kernel can read
     wrapper._note_plan(global_override_indptr_cpu, heads, dtypes)
 
 
@@ -152,14 +151,6 @@ def _attend(q: Any, k: Any, v: Any, out: torch.Tensor, lse: torch.Tensor | None,
         lse.copy_(scores.logsumexp(-1) * LOG2_E)
 
 
-def merge_states(o: torch.Tensor, lse: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """o [T, S, H, D], lse [T, S, H] of base 2."""
-    assert o.is_contiguous()
-    assert lse.is_contiguous()
-    weights = (lse.double() / LOG2_E).softmax(1)
-    return (o.double() * weights[..., None]).sum(1).to(o.dtype), torch.exp2(lse.double()).sum(1).log2().float()
-
-
 created: list[str] = []
 """The backends of the prefill wrappers made so far."""
 
@@ -167,5 +158,5 @@ created: list[str] = []
 def fake_flashinfer() -> SimpleNamespace:
     """What `import flashinfer` would give."""
     created.clear()
-    names = (BatchDecodeWithPagedKVCacheWrapper, BatchPrefillWithPagedKVCacheWrapper, fast_decode_plan, merge_states)
+    names = (BatchDecodeWithPagedKVCacheWrapper, BatchPrefillWithPagedKVCacheWrapper, fast_decode_plan)
     return SimpleNamespace(**{thing.__name__: thing for thing in names})
