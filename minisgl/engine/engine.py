@@ -5,6 +5,7 @@ Shape letters: T tokens in the batch, B requests, N rows that sample, V vocabula
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import numpy as np
@@ -53,12 +54,9 @@ class Engine:
         self.page_table = PageTable(spec.max_running_req, row_len, spec.page_size, self.device)
         self.sampler = Sampler(self.vocab_size, self.device)
         self.kv_pool = make_kv_pool(spec, model_config, reserved=measure(self._rehearse, self.device))
+        self.num_pages = self.kv_pool.num_pages
         self._step = self._make_step(self.kv_pool)
         self._capture()
-
-    @property
-    def num_pages(self) -> int:
-        return self.kv_pool.num_pages
 
     @torch.inference_mode()
     def forward(self, forward_input: ForwardInput) -> BatchOutput:
@@ -77,9 +75,16 @@ class Engine:
             self._step.last_tokens.fill_(-1)
             return FailedOutput(len(batch.reqs), "out of memory while computing this batch")
 
-    def forget_graphs(self) -> None:
-        """Let the captured graphs go; nothing may be computed after this. NCCL does not end while one calls it."""
-        del self._step
+    def close(self) -> None:
+        """Give the memory back; nothing can be computed after this. May be called twice.
+
+        NCCL does not end while a graph calls it, so this comes before the ranks part.
+        """
+        for name in ("_step", "kv_pool", "model"):
+            self.__dict__.pop(name, None)
+        if self.device.type == "cuda":
+            gc.collect()
+            torch.cuda.empty_cache()
 
     # ---- building
 

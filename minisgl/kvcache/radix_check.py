@@ -34,9 +34,9 @@ def check_nodes(
 
 def check_pages_held_once(held: Int32Array) -> None:
     """No page may hold the KV of two different prefixes."""
-    pages, counts = np.unique(held, return_counts=True)
-    assert (counts <= 1).all(), f"pages held more than once: {pages[counts > 1].tolist()}"
-    assert (pages >= 0).all(), f"negative page numbers: {pages[pages < 0].tolist()}"
+    assert (held >= 0).all(), f"negative page numbers: {held[held < 0].tolist()}"
+    counts = np.bincount(held)  # a hundred times as quick as to sort a million pages
+    assert (counts <= 1).all(), f"pages held more than once: {np.flatnonzero(counts > 1).tolist()}"
 
 
 def _check_run(node: RadixNode, page_size: int) -> None:

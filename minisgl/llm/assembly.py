@@ -72,9 +72,10 @@ class Parts:
             self.leader.kill_ranks()
 
     def close(self) -> None:
-        """End the other ranks. May be called twice."""
+        """End the other ranks, and give the device's memory back. May be called twice."""
         if self.leader:
             self.leader.close()
+        self.engine.close()
 
 
 def read_model(config: LLMConfig, path: Path, rank: int = 0) -> Model:

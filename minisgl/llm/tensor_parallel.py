@@ -87,7 +87,7 @@ class Leader:
         if not self._is_closed:
             self._is_closed = True
             self._followers.close()
-            self._engine.forget_graphs()
+            self._engine.close()
             self._engine.spec.tp.joined.abort()
 
 

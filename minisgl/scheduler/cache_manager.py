@@ -247,7 +247,7 @@ class CacheManager:
             f"free {num_free} + cached {num_cached} + private or retired {len(pages) - num_free - num_cached}"
             f" pages are not the {self.num_pages} of the pool"
         )
-        assert len(np.unique(pages)) == len(pages), "a page is in two places"
+        assert np.bincount(pages, minlength=self.num_pages).max() == 1, "a page is in two places"
 
     def _check_rows(self) -> None:
         locked: set[int] = set()
