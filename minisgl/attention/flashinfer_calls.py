@@ -30,7 +30,7 @@ MIN_CAPABILITY = (8, 0)
 # Of each wrapper that a graph has: a plan for a batch takes a few ten thousand bytes.
 GRAPH_INT_WORKSPACE = 1 << 20
 MIN_FLOAT_WORKSPACE = 128 << 20
-DECODE_TILE, PREFILL_TILE = 16, 128  # most rows of a tile
+TILES = (16, 64, 128)  # rows of a tile: the least that hold a decode's group, or the most
 
 
 def check_installed() -> None:
@@ -66,9 +66,9 @@ class CallShape:
     def float_workspace_bytes(self, max_rows: int, num_sms: int) -> int:
         """What any call needs for partial results of tiles: those that a graph of decodes reckons with, or two of
         prompts a multiprocessor."""
-        tile = DECODE_TILE if self.group <= DECODE_TILE else PREFILL_TILE
+        tile = next((rows for rows in TILES if rows >= self.group), TILES[-1])
         decode_rows = (div_ceil(max_rows * self.group, tile) + max_rows) * tile * self.num_qo_heads
-        prefill_rows = 2 * num_sms * PREFILL_TILE * self.group
+        prefill_rows = 2 * num_sms * TILES[-1] * self.group
         return max(MIN_FLOAT_WORKSPACE, max(decode_rows, prefill_rows) * (self.head_dim + 1) * 4 + (1 << 20))
 
 

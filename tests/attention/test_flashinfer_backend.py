@@ -239,6 +239,13 @@ def test_the_workspace_holds_two_tiles_of_prompts_a_multiprocessor():
     assert alone.float_workspace_bytes(max_rows=1, num_sms=132) > 2 * 132 * 128 * 8 * 129 * 4 > 128 << 20
 
 
+def test_the_workspace_holds_the_larger_tiles_of_decodes_in_large_groups():
+    """A graph of 100 rows, each of 40 heads, reckons with 99 tiles of 64 more than it needs to hold them all."""
+    alone = flashinfer_calls.CallShape(page_size=1, num_qo_heads=40, num_kv_heads=1, head_dim=128, dtype=torch.bfloat16)
+    tiles = -(-100 * 40 // 64) + 99
+    assert alone.float_workspace_bytes(max_rows=100, num_sms=1) > tiles * 64 * 40 * 129 * 4 > 128 << 20
+
+
 ROWS = np.arange(256)
 
 
