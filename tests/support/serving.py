@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from support.kv_oracle import VOCAB, OracleEngine
 from support.group_checks import check_groups
+from support.kv_oracle import VOCAB, OracleEngine
 
 from minisgl.core import BatchOutput, ForwardInput, Limits, SamplingParams
 from minisgl.kvcache import Namespace
