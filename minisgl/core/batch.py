@@ -176,10 +176,9 @@ class BatchOutput(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForwardInput:
-    """One launch: the batch, and the output of the batch launched before it (rows with `prev_row` read it)."""
+    """One launch. Launches are made in order: rows with a `prev_row` begin with a token of the one before."""
 
     batch: Batch
-    previous: BatchOutput | None = None
 
 
 Forward = Callable[[ForwardInput], BatchOutput]

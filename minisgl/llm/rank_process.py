@@ -99,7 +99,7 @@ class RankProcess:
         previous: BatchOutput | None = None
         for order in orders:
             assert isinstance(order, PlanMsg), order
-            output = engine.forward(ForwardInput(reader.read(order), previous))
+            output = engine.forward(ForwardInput(reader.read(order)))
             if isinstance(output, FailedOutput):
                 self._await_verdict(order.step, engine, orders)
             if previous is not None:

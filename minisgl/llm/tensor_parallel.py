@@ -61,13 +61,11 @@ class Leader:
         self._is_closed = False
 
     def forward(self, forward_input: ForwardInput) -> BatchOutput:
-        batch, previous = forward_input.batch, forward_input.previous
-        inner = previous.inner if isinstance(previous, _SharedOutput) else previous
-        self._followers.send(self._writer.write(batch))
+        self._followers.send(self._writer.write(forward_input.batch))
         with self._followers.guard():
-            output = self._forward(ForwardInput(batch, inner))
+            output = self._forward(forward_input)
         if isinstance(output, FailedOutput):
-            self._followers.agree_on_failure(batch.step)
+            self._followers.agree_on_failure(forward_input.batch.step)
         return _SharedOutput(output, self._followers)
 
     def watched(self, inbox: Inbox) -> Inbox:

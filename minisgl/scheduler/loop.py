@@ -40,9 +40,7 @@ class Loop:
         started, self._waited_s = time.perf_counter(), 0.0
         self._take_in(messages)
         batch = self.scheduler.plan(self._settle)
-        previous = self._launched  # none if the plan could not be made before it was committed
-        output = previous[1] if previous else None
-        launched = (batch, self._forward(ForwardInput(batch, output))) if batch else None
+        launched = (batch, self._forward(ForwardInput(batch))) if batch else None
         self._settle()
         self._launched = launched
         if not self._overlap:

@@ -48,9 +48,7 @@ def test_the_hosts_time_is_that_of_the_launches_and_not_of_waiting(
 
     def forward(forward_input: ForwardInput) -> BatchOutput:
         clock.now += 2
-        output = serving.engine.forward(
-            ForwardInput(forward_input.batch, getattr(forward_input.previous, "output", None))
-        )
+        output = serving.engine.forward(forward_input)
         assert isinstance(output, OracleOutput)
         return SlowOutput(output, clock)
 

@@ -104,7 +104,7 @@ class HandDriven(Serving):
         self.promises.check_retractions(running)
         if batch is not None:
             self.promises.planned(batch)
-            output = self.forward(ForwardInput(batch, self.in_flight[-1][1] if self.in_flight else None))
+            output = self.forward(ForwardInput(batch))
             assert isinstance(output, OracleOutput)
             self.promises.launched(batch, output)
             self.in_flight.append((batch, output))

@@ -70,8 +70,14 @@ class OracleEngine:
         self.fail_tokens: frozenset[int] = frozenset()
         self.fail_steps: set[int] = set()
         self.failed_uids: set[int] = set()
+        self._last_tokens: list[int] = []
 
     def forward(self, forward_input: ForwardInput) -> BatchOutput:
+        output = self._forward(forward_input)
+        self._last_tokens = output.next_tokens
+        return output
+
+    def _forward(self, forward_input: ForwardInput) -> OracleOutput:
         batch = forward_input.batch
         self.batches.append(forward_input)
         update = batch.page_table_update
@@ -80,18 +86,17 @@ class OracleEngine:
             self.failed_uids.update(req.uid for req in batch.reqs)
             rows = range(len(batch.reqs))
             return OracleOutput([-1 for _ in rows], dict.fromkeys(rows, "out of memory"))
-        ids = [self._ids(req, forward_input.previous) for req in batch.reqs]
+        ids = [self._ids(req) for req in batch.reqs]
         for req, tokens in zip(batch.reqs, ids, strict=True):
             self._write(req, tokens)
         sampled = [self._read(req, tokens) if req.samples else -1 for req, tokens in zip(batch.reqs, ids, strict=True)]
         errors = {row: "failed on purpose" for row, token in enumerate(sampled) if token in self.fail_tokens}
         return OracleOutput([-1 if row in errors else token for row, token in enumerate(sampled)], errors)
 
-    def _ids(self, req: Req, previous: BatchOutput | None) -> list[int]:
+    def _ids(self, req: Req) -> list[int]:
         ids = req.input_ids[: req.device_len].tolist()
         if req.prev_row >= 0:
-            assert isinstance(previous, OracleOutput)
-            ids.append(max(0, previous.next_tokens[req.prev_row]))  # -1: that row failed, and nobody reads this one
+            ids.append(max(0, self._last_tokens[req.prev_row]))  # -1: that row failed, and nobody reads this one
         assert len(ids) == req.device_len
         return ids
 
