@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 from dataclasses import replace
+from itertools import takewhile
 
 import numpy as np
 import torch
@@ -37,6 +38,12 @@ LOGITS_BLOCK = 256  # prompt positions whose logits exist at once
 def is_out_of_memory(error: Exception) -> bool:
     """On a CPU torch has no exception of its own for it."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+
+
+def wants_prompt_logprobs(batch: Batch) -> bool:
+    """Whether any row of prompt tokens, which come last, has log-probabilities to give of what follows them."""
+    prefills = takewhile(lambda req: req.is_prefill, reversed(batch.reqs))
+    return any(req.sampling_params.prompt_logprobs is not None for req in prefills)
 
 
 class Engine:
@@ -127,7 +134,7 @@ class Engine:
     # ---- running
 
     def _forward(self, batch: Batch) -> BatchOutput:
-        decoded = self._step.replay(batch)
+        decoded = None if wants_prompt_logprobs(batch) else self._step.replay(batch)
         return self._run(self._step, batch) if decoded is None else self._take_decoded(batch, decoded)
 
     def _take_decoded(self, batch: Batch, decoded: Decoded) -> DeviceOutput:
@@ -162,7 +169,7 @@ class Engine:
 
     def _prompt_logprobs(self, batch: Batch, hidden: torch.Tensor) -> tuple[tuple[TokenLogprobs, ...], ...]:
         """By row; empty when no row asks."""
-        if all(req.sampling_params.prompt_logprobs is None for req in batch.reqs):
+        if not wants_prompt_logprobs(batch):
             return ()
         begins = np.concatenate([[0], batch.extend_lens.cumsum()])
         spans = zip(batch.reqs, begins[:-1], begins[1:], strict=True)
