@@ -9,11 +9,10 @@ import torch
 
 from minisgl.attention.base import AttnConfig, BaseAttnBackend
 from minisgl.attention.shared_prefix import GroupCost, SharedChooser
-from minisgl.attention.side_stream import SideStream
 from minisgl.attention.triton_plan import BatchWork, OwnPart, TilePart, TritonAttnMetadata, WorkShape
 from minisgl.core import Batch, Staging
 from minisgl.kernel import merge_partials, paged_decode, tile_attention
-from minisgl.kernel.attention_work import Partials, decode_config, new_partials, tile_config
+from minisgl.kernel.attention_work import decode_config, new_partials, tile_config
 
 CPU_PROCESSORS = 4  # work is cut for so many where there is no GPU, which is in tests
 # Bytes of KV that one row reads in a microsecond, and what a tile of a shared range takes for each token.
@@ -34,7 +33,6 @@ class TritonAttnBackend(BaseAttnBackend):
         sample = config.kv_pool.k_cache(0)
         self._shape = _work_shape(config, sample)
         self._chooser = SharedChooser(_group_cost(config, sample, self._shape)) if config.shared_prefix else None
-        self._side_stream = SideStream(sample.device)
         self._partials = new_partials(
             self._shape.num_partials(config.max_running_req),
             config.max_running_req,
@@ -65,22 +63,19 @@ class TritonAttnBackend(BaseAttnBackend):
         self, q: torch.Tensor, layer_id: int, own: OwnPart, shared: TilePart, out: torch.Tensor
     ) -> None:
         """What rows share is bound by arithmetic, what they have alone by memory: so both at once."""
-        partials = self._partials._replace(beside=True)
-        with self._side_stream.branch():
-            work = (shared.queries, *self._paged(layer_id), shared.items, shared.columns)
-            tile_attention(q, *work, out, partials, causal=False)
-        paged_decode(q, *self._paged(layer_id), *own, out, partials)
-        self._side_stream.join()
-        self._join(out, shared, partials)
+        work = (shared.queries, *self._paged(layer_id), shared.items, shared.columns)
+        tile_attention(q, *work, out, self._partials, causal=False)
+        paged_decode(q, *self._paged(layer_id), *own, out, self._partials._replace(beside=True))
+        self._join(out, shared)
 
     def _attend_prompts(self, q: torch.Tensor, layer_id: int, extends: TilePart, out: torch.Tensor) -> None:
         work = (extends.queries, *self._paged(layer_id), extends.items, extends.columns)
         tile_attention(q, *work, out, self._partials, causal=True)
-        self._join(out, extends, self._partials)
+        self._join(out, extends)
 
-    def _join(self, out: torch.Tensor, part: TilePart, partials: Partials) -> None:
+    def _join(self, out: torch.Tensor, part: TilePart) -> None:
         if part.parts is not None and part.part_begins is not None:
-            merge_partials(out, partials, part.parts, part.part_begins)
+            merge_partials(out, self._partials, part.parts, part.part_begins)
 
     def _paged(self, layer_id: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
         """The keys and values of a layer, and where those of a row lie."""
@@ -98,6 +93,7 @@ def _work_shape(config: AttnConfig, sample: torch.Tensor) -> WorkShape:
         tile_columns=max(1, processors // config.num_kv_heads),
         tile_grain=tile.block,
         tile_rows=tile.rows // group,
+        beside=_runs_beside(sample.device),
     )
 
 
@@ -109,6 +105,11 @@ def _group_cost(config: AttnConfig, sample: torch.Tensor, shape: WorkShape) -> G
         tile=shape.tile_rows,
         batch=int(SHARED_US / us_per_token),
     )
+
+
+def _runs_beside(device: torch.device) -> bool:
+    """Whether a kernel can begin while the one before it runs (`kernel.triton.launch`)."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def _num_processors(device: torch.device) -> int:

@@ -24,8 +24,8 @@ class Partials(NamedTuple):
     """Attention to some of the keys of a query.
 
     o: [N, Hq, D] float32. lse: [N, Hq] float32, the log-sum-exp to base 2. arrivals: [B * Hkv] int32, items of a row
-    that are done; 0 between calls. beside: whether the kernels that use them run beside one another, so that each has
-    to wait until all before it have ended.
+    that are done; 0 between calls. beside: whether `paged_decode` runs beside the `tile_attention` launched before it,
+    of which it needs nothing, where the hardware can.
     """
 
     o: torch.Tensor
@@ -86,7 +86,7 @@ def tile_config(dtype: torch.dtype, head_dim: int) -> TileConfig:
         return TileConfig(rows=32, block=32, num_warps=4, stages=2)
     if head_dim > 128:
         return TileConfig(rows=64, block=32, num_warps=4, stages=2)
-    return TileConfig(rows=128, block=64, num_warps=8, stages=3 if _has_room() else 2, registers=168)
+    return TileConfig(rows=128, block=64, num_warps=8, stages=3 if _has_room() else 2)
 
 
 @cache

@@ -12,10 +12,40 @@ LOG2_E = 1.4426950408889634
 
 
 @triton.jit
-def load_slots(table, positions, end, PAGE_SIZE: tl.constexpr):
-    """Slots of positions of a row, int32. Past the end the last one, for others may hold NaN, which no mask stops."""
-    safe = tl.minimum(positions, end - 1)
-    return tl.load(table + safe // PAGE_SIZE) * PAGE_SIZE + safe % PAGE_SIZE
+def load_pages(table, positions, end, PAGE_SIZE: tl.constexpr):
+    """Pages of positions of a row, int32. Past the end the last one, for others may hold NaN, which no mask stops.
+
+    A loop that loads those of its next block has to carry them as they are: Triton then loads keys and values stages
+    ahead, which it does not where the loaded pages are used before the loop's next turn.
+    """
+    return tl.load(table + tl.maximum(tl.minimum(positions, end - 1), 0) // PAGE_SIZE)
+
+
+@triton.jit
+def slots_of(pages, positions, end, PAGE_SIZE: tl.constexpr):
+    """Slots, int64, of positions whose pages are loaded."""
+    in_page = tl.maximum(tl.minimum(positions, end - 1), 0) % PAGE_SIZE
+    return pages.to(tl.int64) * PAGE_SIZE + in_page
+
+
+@triton.jit
+def absorb_parts(part_o, part_lse, parts, is_part, heads, is_head, dims, best, total, acc, NUM_HEADS: tl.constexpr,
+                 HEAD_DIM: tl.constexpr):  # fmt: skip
+    """Partial results `parts` [P], where they are any, of heads [G], on top of a maximum and sum [G], output [G, D]."""
+    at = parts[:, None] * NUM_HEADS + heads[None, :]
+    mask = is_part[:, None] & is_head[None, :]
+    # Written by other programs, perhaps of this same kernel: not from the cache nearest.
+    lse = tl.load(part_lse + at, mask=mask, other=float("-inf"), cache_modifier=".cg")
+    inside = mask[:, :, None] & (dims < HEAD_DIM)[None, None, :]
+    o_at = at[:, :, None] * HEAD_DIM + dims[None, None, :]
+    o = tl.load(part_o + o_at, mask=inside, other=0.0, cache_modifier=".cg")
+    new_best = tl.maximum(best, tl.max(lse, 0))
+    shift = tl.where(new_best == float("-inf"), 0.0, new_best)
+    shrink = tl.exp2(best - shift)
+    weights = tl.exp2(lse - shift[None, :])
+    total = total * shrink + tl.sum(weights, 0)
+    acc = acc * shrink[:, None] + tl.sum(o * weights[:, :, None], 0)
+    return new_best, total, acc
 
 
 @triton.jit

@@ -14,34 +14,33 @@ import triton
 import triton.language as tl
 
 from minisgl.kernel.attention_work import ITEM_FIELDS, DecodeConfig, Partials, decode_config
-from minisgl.kernel.triton.blocks import LOG2_E, attend_block, load_slots
+from minisgl.kernel.triton.blocks import LOG2_E, absorb_parts, attend_block, load_pages, slots_of
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
-HEADS_AT_ONCE = 8  # a warp: partial results that are read together when a row is joined
+HEADS_AT_ONCE = 16  # a warp: partial results that are read together when a row is joined
 
 
 @triton.jit
-def _join_parts(part_o, part_lse, first, count, heads, in_group, dims, NUM_HEADS: tl.constexpr,
-                HEAD_DIM: tl.constexpr, AT_ONCE: tl.constexpr):  # fmt: skip
-    """[heads, D], from their partial results first .. first + count, written by other programs."""
-    best = tl.full(heads.shape, float("-inf"), tl.float32)
-    total = tl.zeros(heads.shape, tl.float32)
-    acc = tl.zeros([heads.shape[0], dims.shape[0]], tl.float32)
-    for begin in range(0, count, AT_ONCE):
-        parts = begin + tl.arange(0, AT_ONCE)
-        at = (first + parts)[:, None] * NUM_HEADS + heads[None, :]
-        mask = (parts < count)[:, None] & in_group[None, :]
-        lse = tl.load(part_lse + at, mask=mask, other=float("-inf"), cache_modifier=".cg")
-        inside = mask[:, :, None] & (dims < HEAD_DIM)[None, None, :]
-        o_at = at[:, :, None] * HEAD_DIM + dims[None, None, :]
-        o = tl.load(part_o + o_at, mask=inside, other=0.0, cache_modifier=".cg")
-        new_best = tl.where(in_group, tl.maximum(best, tl.max(lse, 0)), 0.0)
-        shrink = tl.exp2(best - new_best)
-        weights = tl.exp2(lse - new_best[None, :])
-        total = total * shrink + tl.sum(weights, 0)
-        acc = acc * shrink[:, None] + tl.sum(o * weights[:, :, None], 0)
-        best = new_best
-    return acc / tl.where(in_group, total, 1.0)[:, None]
+def _load_item(items, item, last, FIELDS: tl.constexpr):
+    """The fields of an item; zeros, which is a row of no tokens, if it is not before the last one."""
+    fields = items + item * FIELDS
+    is_item = item < last
+    return (
+        tl.load(fields, mask=is_item, other=0),
+        tl.load(fields + 1, mask=is_item, other=0),
+        tl.load(fields + 2, mask=is_item, other=0),
+        tl.load(fields + 3, mask=is_item, other=0),
+        tl.load(fields + 4, mask=is_item, other=0),
+        tl.load(fields + 5, mask=is_item, other=0),
+    )
+
+
+@triton.jit
+def _fetch_lines(rows, FETCH: tl.constexpr):
+    """Ask for what begins at each of `rows` into the cache of the whole GPU. It is no harm if it changes later."""
+    tl.inline_asm_elementwise(
+        FETCH, "=r,l", [rows.to(tl.int64, bitcast=True)], dtype=tl.int32, is_pure=False, pack=1
+    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["table_stride"])
@@ -50,10 +49,10 @@ def _decode(
     scale, q_stride, slot_stride, table_stride,
     PAGE_SIZE: tl.constexpr, NUM_KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr,
     FIELDS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_G: tl.constexpr, STAGES: tl.constexpr, AT_ONCE: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    BLOCK_G: tl.constexpr, STAGES: tl.constexpr, AT_ONCE: tl.constexpr, PRECISION: tl.constexpr,
+    FETCH: tl.constexpr, BESIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     begin_next(PDL)
-    wait_for_last(PDL)
     column = tl.program_id(0) // NUM_KV_HEADS
     kv_head = tl.program_id(0) % NUM_KV_HEADS
     is_head = tl.arange(0, BLOCK_M) < GROUP
@@ -62,23 +61,31 @@ def _decode(
     in_tile = is_head[:, None] & (dims < HEAD_DIM)[None, :]
     k_head = k_cache + kv_head * HEAD_DIM
     v_head = v_cache + kv_head * HEAD_DIM
-    for item in range(tl.load(columns + column), tl.load(columns + column + 1)):
-        fields = items + item * FIELDS
-        row = tl.load(fields)
-        table = page_table + tl.load(fields + 1).to(tl.int64) * table_stride
-        begin = tl.load(fields + 2)
-        end = tl.load(fields + 3)
-        first = tl.load(fields + 4)
-        count = tl.load(fields + 5)
-        q_tile = tl.load(q + row * q_stride + heads[:, None] * HEAD_DIM + dims[None, :], mask=in_tile, other=0.0)
+    # The plan and the page table are of this step's beginning: no kernel that may still run writes them.
+    first_item = tl.load(columns + column)
+    last_item = tl.load(columns + column + 1)
+    row, table_row, begin, end, first, count = _load_item(items, first_item, last_item, FIELDS)
+    table = page_table + table_row.to(tl.int64) * table_stride
+    pages = load_pages(table, begin + tl.arange(0, BLOCK_N), end, PAGE_SIZE)
+    if FETCH is not None:
+        cells = slots_of(pages, begin + tl.arange(0, BLOCK_N), end, PAGE_SIZE) * slot_stride
+        _fetch_lines(k_head + cells, FETCH)
+        _fetch_lines(v_head + cells, FETCH)
+    if not BESIDE:
+        wait_for_last(PDL)
+    for item in range(first_item, last_item):
+        q_tile = tl.load(q + row * q_stride + heads[:, None] * HEAD_DIM + dims[None, :], mask=in_tile, other=0.0,
+                         cache_modifier=".cg")  # fmt: skip
+        next_row, next_table_row, next_begin, next_end, next_first, next_count = _load_item(
+            items, item + 1, last_item, FIELDS
+        )
         best = tl.full([BLOCK_M], float("-inf"), tl.float32)
         total = tl.zeros([BLOCK_M], tl.float32)
         acc = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
-        slots = load_slots(table, begin + tl.arange(0, BLOCK_N), end, PAGE_SIZE)
         for start in tl.range(begin, end, BLOCK_N, num_stages=STAGES):
             positions = start + tl.arange(0, BLOCK_N)
-            next_slots = load_slots(table, positions + BLOCK_N, end, PAGE_SIZE)
-            at = slots.to(tl.int64)[:, None] * slot_stride + dims[None, :]
+            next_pages = load_pages(table, positions + BLOCK_N, end, PAGE_SIZE)
+            at = slots_of(pages, positions, end, PAGE_SIZE)[:, None] * slot_stride + dims[None, :]
             if HEAD_DIM == BLOCK_D:
                 keys = tl.load(k_head + at)
                 values = tl.load(v_head + at)
@@ -87,7 +94,10 @@ def _decode(
                 values = tl.load(v_head + at, mask=(dims < HEAD_DIM)[None, :], other=0.0)
             seen = (positions < end)[None, :]
             best, total, acc = attend_block(q_tile, keys, values, seen, True, best, total, acc, scale, PRECISION)
-            slots = next_slots
+            pages = next_pages
+        # Under way while this item is written.
+        table = page_table + next_table_row.to(tl.int64) * table_stride
+        pages = load_pages(table, next_begin + tl.arange(0, BLOCK_N), next_end, PAGE_SIZE)
         total = tl.where(total > 0, total, 1.0)  # it is 0 where nothing is seen
         acc = acc / total[:, None]
         if count == 1:  # it is all there is of this row
@@ -104,13 +114,22 @@ def _decode(
                     tl.store(arrivals + row * NUM_KV_HEADS + kv_head, 0)
                     in_group = tl.arange(0, BLOCK_G) < GROUP
                     joined_heads = kv_head * GROUP + tl.arange(0, BLOCK_G)
-                    joined = _join_parts(
-                        part_o, part_lse, first, count, joined_heads, in_group, dims,
-                        NUM_KV_HEADS * GROUP, HEAD_DIM, AT_ONCE,
-                    )  # fmt: skip
+                    whole = tl.full([BLOCK_G], float("-inf"), tl.float32)
+                    sums = tl.zeros([BLOCK_G], tl.float32)
+                    joined = tl.zeros([BLOCK_G, BLOCK_D], tl.float32)
+                    for part in range(first, first + count, AT_ONCE):
+                        parts = part + tl.arange(0, AT_ONCE)
+                        whole, sums, joined = absorb_parts(
+                            part_o, part_lse, parts, parts < first + count, joined_heads, in_group, dims,
+                            whole, sums, joined, NUM_KV_HEADS * GROUP, HEAD_DIM,
+                        )  # fmt: skip
+                    joined = joined / tl.where(in_group, sums, 1.0)[:, None]
                     o = out + (row * NUM_KV_HEADS * GROUP + joined_heads)[:, None] * HEAD_DIM + dims[None, :]
                     inside = in_group[:, None] & (dims < HEAD_DIM)[None, :]
                     tl.store(o, joined.to(out.dtype.element_ty), mask=inside)
+        row, begin, end, first, count = next_row, next_begin, next_end, next_first, next_count
+    if BESIDE and tl.program_id(0) == tl.num_programs(0) - 1:
+        wait_for_last(PDL)  # once this kernel is done, the tiles are too
 
 
 def paged_decode(
@@ -130,7 +149,7 @@ def paged_decode(
     config = config or decode_config(q.dtype, head_dim)
     group = q.shape[1] // num_kv_heads
     block_g = triton.next_power_of_2(group)
-    pdl = programmatic() and not partials.beside
+    pdl = programmatic()
     _decode[((len(columns) - 1) * num_kv_heads,)](
         q, k_cache, v_cache, page_table, items, columns, out, partials.o, partials.lse, partials.arrivals,
         head_dim**-0.5 * LOG2_E, q.stride(0), k_cache.stride(0), page_table.stride(0),
@@ -138,6 +157,13 @@ def paged_decode(
         FIELDS=ITEM_FIELDS, BLOCK_M=max(16, block_g), BLOCK_N=config.block,
         BLOCK_D=triton.next_power_of_2(head_dim), STAGES=config.stages, BLOCK_G=block_g,
         AT_ONCE=max(1, HEADS_AT_ONCE * config.num_warps // block_g),
-        PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
+        PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
+        FETCH=_fetch_instruction(k_cache) if pdl else None, BESIDE=partials.beside, PDL=pdl,
         num_warps=config.num_warps, maxnreg=config.registers, launch_pdl=pdl,
     )  # fmt: skip
+
+
+def _fetch_instruction(cache: torch.Tensor) -> str | None:
+    """It fetches one head of one token; None where that is no multiple of what the hardware takes."""
+    size = cache.shape[2] * cache.element_size()
+    return f"cp.async.bulk.prefetch.L2.global [$1], {size}; mov.u32 $0, 0;" if size % 16 == 0 else None

@@ -1,7 +1,9 @@
 """How kernels are launched: one begins while the one before it still runs, where the hardware can (compute 9.0 and up).
 
 A kernel launched so takes PDL, a constexpr. It asks the next one in early (`begin_next`), and waits (`wait_for_last`)
-before it reads what an earlier kernel wrote and before it writes anything at all: until then only weights may be read.
+before it reads what an earlier kernel wrote and before it writes anything at all: until then only weights may be read,
+and what was written before the layers: the embedding, which starts when all before it has ended and lets nothing start
+before it has, divides a step. So the plan, the page table, and keys and values of earlier steps may be read too.
 Every such kernel must wait: the next one takes it that all earlier ones are done once this one is.
 """
 

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from minisgl.kernel.attention_work import TILE_FIELDS, Partials, TileConfig, tile_config
-from minisgl.kernel.triton.blocks import LOG2_E, attend_block, load_slots
+from minisgl.kernel.triton.blocks import LOG2_E, attend_block, load_pages, slots_of
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
 
@@ -25,8 +25,8 @@ def _tiles(
     FIELDS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     STAGES: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    begin_next(PDL)
     wait_for_last(PDL)
+    begin_next(PDL)  # not before: a decode beside this one takes it that all kernels before this one are done
     column = tl.program_id(0) // NUM_KV_HEADS
     kv_head = tl.program_id(0) % NUM_KV_HEADS
     in_tile = tl.arange(0, BLOCK_M)
@@ -56,11 +56,11 @@ def _tiles(
         else:
             own_position = tl.zeros([BLOCK_M], tl.int32) + end
             seen_by_all = end - begin
-        slots = load_slots(table, begin + tl.arange(0, BLOCK_N), end, PAGE_SIZE)
+        pages = load_pages(table, begin + tl.arange(0, BLOCK_N), end, PAGE_SIZE)
         for start in tl.range(begin, end, BLOCK_N, num_stages=STAGES):
             positions = start + tl.arange(0, BLOCK_N)
-            next_slots = load_slots(table, positions + BLOCK_N, end, PAGE_SIZE)
-            at = slots.to(tl.int64)[:, None] * slot_stride + dims[None, :]
+            next_pages = load_pages(table, positions + BLOCK_N, end, PAGE_SIZE)
+            at = slots_of(pages, positions, end, PAGE_SIZE)[:, None] * slot_stride + dims[None, :]
             if HEAD_DIM == BLOCK_D:
                 keys = tl.load(k_head + at)
                 values = tl.load(v_head + at)
@@ -70,7 +70,7 @@ def _tiles(
             seen = (positions < end)[None, :] & (positions[None, :] <= own_position[:, None])
             is_masked = start + BLOCK_N > begin + seen_by_all  # the last blocks alone
             best, total, acc = attend_block(q_tile, keys, values, seen, is_masked, best, total, acc, scale, PRECISION)
-            slots = next_slots
+            pages = next_pages
         total = tl.where(total > 0, total, 1.0)  # it is 0 where nothing is seen
         acc = acc / total[:, None]
         if partial < 0:
@@ -99,7 +99,7 @@ def tile_attention(
     """See `torch_attention.tile_attention`. config: other than the one that is best as a rule."""
     num_kv_heads, head_dim = k_cache.shape[1:]
     config = config or tile_config(q.dtype, head_dim)
-    pdl = programmatic() and not partials.beside
+    pdl = programmatic()
     _tiles[((len(columns) - 1) * num_kv_heads,)](
         q, queries, k_cache, v_cache, page_table, items, columns, out, partials.o, partials.lse,
         head_dim**-0.5 * LOG2_E, q.stride(0), k_cache.stride(0), page_table.stride(0),
