@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import cast
 
 import torch
 import torch.nn.functional as F
 
 from minisgl.kernel import add_rms_norm, rms_norm, silu_and_mul, triton
+from minisgl.kernel.gemm_tiling import gemm_tiling
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 # With more rows, cuBLAS and kernels for the rest take less time than one for all.
-MAX_ROWS = 8
+MAX_ROWS = 4
 # The largest K of a norm that is part of it: every program computes the norm for itself, of ever more elements.
 MAX_NORM_SIZE = 2048
 
@@ -22,6 +24,9 @@ def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, gat
     if _is_small(x):
         out, _ = triton.operation("linear", "small_linear")(x, weight, bias, gated)
         return cast(torch.Tensor, out)
+    tiling = gemm_tiling(len(x), *weight.shape) if _can_take(x) and _is_hopper(x.device) else None
+    if tiling is not None:
+        return cast(torch.Tensor, triton.operation("gemm", "gemm")(x, weight, bias, gated, tiling))
     out = F.linear(x, weight, bias)
     return silu_and_mul(out) if gated else out
 
@@ -50,5 +55,16 @@ def add_norm_linear(
 
 
 def _is_small(x: torch.Tensor) -> bool:
-    """Whether to read the weights is most of the work."""
-    return x.is_cuda and 0 < len(x) <= MAX_ROWS and x.dtype == torch.bfloat16 and x.is_contiguous() and triton.in_use()
+    """Whether tensor cores are of no use."""
+    return len(x) <= MAX_ROWS and _can_take(x)
+
+
+def _can_take(x: torch.Tensor) -> bool:
+    """Whether Triton's linear layers may multiply x."""
+    return x.is_cuda and len(x) > 0 and x.dtype == torch.bfloat16 and x.is_contiguous() and triton.in_use()
+
+
+@cache
+def _is_hopper(device: torch.device) -> bool:
+    """Whether this is a GPU like the one that tilings were measured on."""
+    return torch.cuda.get_device_capability(device)[0] == 9

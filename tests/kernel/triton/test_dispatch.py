@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from minisgl import kernel
 from minisgl.kernel import linear as linears
 from minisgl.kernel import torch_ops, triton
+from minisgl.kernel.gemm_tiling import TILINGS
 from minisgl.kernel.triton import norm
 
 BF16 = torch.bfloat16
@@ -45,3 +46,16 @@ def test_a_layer_is_the_same_for_few_rows_and_many(size: int, rows: int):
     expected = torch_ops.silu_and_mul(F.linear(normed, weight.float()))
     assert torch.equal(new_residual, total)
     assert float((out.float() - expected).norm() / expected.norm()) < 1e-2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("features", "size"), TILINGS)
+def test_a_layer_is_the_same_by_every_tiling(features: int, size: int):
+    generator = torch.Generator("cuda").manual_seed(0)
+    weight = torch.randn(features, size, device="cuda", generator=generator).to(BF16)
+    for most, _ in TILINGS[features, size]:
+        x = torch.randn(most, size, device="cuda", generator=generator).to(BF16)
+        expected = F.linear(x.float(), weight.float())
+        got = linears.linear(x, weight, None), linears.linear(x, weight, None, gated=True)
+        for out, wanted in zip(got, (expected, torch_ops.silu_and_mul(expected)), strict=True):
+            assert float((out.float() - wanted).norm() / wanted.norm()) < 1e-2
