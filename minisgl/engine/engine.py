@@ -53,12 +53,12 @@ class Engine:
         self.spec = spec
         self.device = spec.device
         self.vocab_size = model_config.vocab_size
-        self.model = load_model(
-            checkpoint, model_config, spec.dtype, spec.device, tp=spec.tp, load_format=spec.load_format
-        )
         row_len = div_ceil(spec.max_seq_len, spec.page_size)
         check_page_table_size(spec.max_running_req, row_len, self.device)
         self.page_table = PageTable(spec.max_running_req, row_len, spec.page_size, self.device)
+        self.model = load_model(
+            checkpoint, model_config, spec.dtype, spec.device, tp=spec.tp, load_format=spec.load_format
+        )
         self.sampler = Sampler(self.vocab_size, self.device)
         self.kv_pool = make_kv_pool(spec, model_config, reserved=measure(self._rehearse, self.device))
         self.num_pages = self.kv_pool.num_pages
@@ -80,6 +80,7 @@ class Engine:
                 raise
             logger.error("batch of %d tokens ran out of memory: %s", batch.num_tokens, error)
             self._step.last_tokens.fill_(-1)
+            self.page_table.resend()
             return FailedOutput(len(batch.reqs), "out of memory while computing this batch")
 
     def close(self) -> None:

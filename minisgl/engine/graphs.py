@@ -56,9 +56,6 @@ class GraphPool:
     def __contains__(self, key: Key) -> bool:
         return key in self._captured
 
-    def __len__(self) -> int:
-        return len(self._captured)
-
     def size_for(self, num_rows: int) -> int | None:
         """The smallest captured size that holds so many rows."""
         index = bisect_left(self._sizes, num_rows)

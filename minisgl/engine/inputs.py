@@ -52,6 +52,10 @@ class PageTable:
         """Write the cells on the host; the device's turn is `kernel.begin_step`."""
         self.host[update.rows, update.cols] = update.pages
 
+    def resend(self) -> None:
+        """Have the device's table be the host's, after a step of which nobody knows how far it came."""
+        self.device.copy_(torch.from_numpy(self.host))
+
     def slots(self, table_idxs: Int32Array, positions: IntArray) -> Int32Array:
         """The slot of each position [N] of the row beside it [N]."""
         pages, offsets = np.divmod(positions, self.page_size) if self.page_size > 1 else (positions, 0)

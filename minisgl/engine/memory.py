@@ -15,10 +15,8 @@ from minisgl.utils.hardware import find_hardware
 from minisgl.utils.logging import get_logger
 from minisgl.utils.math import div_ceil
 
-logger = get_logger(__name__)
-
-
 T = TypeVar("T")
+logger = get_logger(__name__)
 
 
 def measure(work: Callable[[], T], device: torch.device) -> int:
@@ -41,14 +39,14 @@ def measure(work: Callable[[], T], device: torch.device) -> int:
 def make_kv_pool(spec: EngineSpec, model: ModelConfig, reserved: int = 0) -> MHAKVCache:
     """The pool, of as many pages as `spec` says or its share of the memory still free holds; logged.
 
-    reserved: bytes that are free now and will be needed by others.
+    reserved: bytes that are free now and will be needed by others. On a CPU the ranks share what is free.
     Every rank holds as many pages, of its own heads, as the one with the least room. ValueError when that is not even
     one page, or more than there is memory for.
     """
     num_kv_heads = spec.tp.shard("num_kv_heads", model.num_kv_heads)
     shape = {"num_kv_heads": num_kv_heads, "num_layers": model.num_layers, "head_dim": model.head_dim}
     page_bytes = MHAKVCache.bytes_per_page(**shape, page_size=spec.page_size, dtype=spec.dtype)
-    available = _available_bytes(spec.device) - reserved
+    available = _available_bytes(spec.device) // _num_sharers(spec) - reserved
     num_pages = spec.tp.least(spec.num_pages or _pages_in_budget(spec, page_bytes, available))
     if num_pages * page_bytes > available:
         raise ValueError(f"{num_pages=} take {num_pages * page_bytes:,} bytes, but only {available:,} are available")
@@ -78,14 +76,11 @@ def _pages_in_budget(spec: EngineSpec, page_bytes: int, available: int) -> int:
     return num_pages
 
 
-def log_gpu_memory(device: torch.device, weights: int, kv_pool: int, graphs: int) -> None:
-    """What the GPU's memory went to, in bytes each."""
-    free, total = torch.cuda.mem_get_info(device)
-    rest = total - free - weights - kv_pool - graphs
-    parts = {"weights": weights, "KV pool": kv_pool, "graphs": graphs, "the rest": rest, "free": free}
-    logger.info("GPU memory: %s GiB", ", ".join(f"{name} {num / 2**30:.2f}" for name, num in parts.items()))
-
-
 def _available_bytes(device: torch.device) -> int:
     """Memory that this process can still take on `device`."""
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else find_hardware().available_bytes
+
+
+def _num_sharers(spec: EngineSpec) -> int:
+    """Ranks that take their pools from the same memory."""
+    return 1 if spec.device.type == "cuda" else spec.tp.size

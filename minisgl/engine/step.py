@@ -56,10 +56,6 @@ class Step:
         self._graphs = GraphPool()
         self.last_tokens = torch.full_like(page_table.device[:, 0], -1)
 
-    @property
-    def num_graphs(self) -> int:
-        return len(self._graphs)
-
     def stage(self, batch: Batch) -> Staged:
         """Send what the forward pass of this batch reads to the device."""
         self._staging.begin()

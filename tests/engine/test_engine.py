@@ -1,12 +1,17 @@
-"""Which batches the engine has to compute call by call."""
+"""Which batches the engine has to compute call by call, and what it leaves when one could not be."""
 
 from __future__ import annotations
 
-import numpy as np
+from types import SimpleNamespace
 
-from minisgl.core import Batch, Req, SamplingParams
-from minisgl.engine.engine import wants_prompt_logprobs
+import numpy as np
+import pytest
+import torch
+
+from minisgl.core import Batch, ForwardInput, PageTableUpdate, Req, SamplingParams
+from minisgl.engine.engine import Engine, wants_prompt_logprobs
 from minisgl.engine.graphs import NO_UPDATE
+from minisgl.engine.inputs import PageTable
 
 
 def req(cached_len: int, prompt_logprobs: int | None, prompt_len: int = 8) -> Req:
@@ -22,3 +27,21 @@ def test_a_prompt_token_that_comes_alone_still_has_a_logprob_to_give():
 
 def test_decodes_have_given_theirs():
     assert not wants_prompt_logprobs(Batch((req(9, 0), req(8, 2), req(3, None)), NO_UPDATE, step=0))
+
+
+def test_cells_of_a_batch_that_had_no_memory_reach_the_device_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not sent again, and some may belong to requests that were not in it."""
+    engine = Engine.__new__(Engine)
+    engine.page_table = PageTable(2, 4, page_size=1, device=torch.device("cpu"))
+    engine.page_table.device = engine.page_table.device.clone()  # a device of its own, as a GPU is
+    engine._step = SimpleNamespace(last_tokens=torch.tensor([5, 6]))  # type: ignore[assignment]
+
+    def no_memory(_: Batch) -> None:
+        raise MemoryError("none left")
+
+    monkeypatch.setattr(engine, "_forward", no_memory)
+    cells = PageTableUpdate(*np.array([[1, 3, 7]], np.int32).T)
+    result = engine.forward(ForwardInput(Batch((req(9, None),), cells, step=0))).result()
+    assert "out of memory" in result.errors[0]
+    assert engine.page_table.device.tolist() == [[0, 0, 0, 0], [0, 0, 0, 7]]
+    assert engine._step.last_tokens.tolist() == [-1, -1]
