@@ -56,15 +56,18 @@ class Sampler:
     `filters`), then a draw by (seed, num_generated) (see `draws`). Greedy rows take the best token after the edits, the
     lowest id of equal ones. What other rows ask for never matters.
 
-    On a GPU two kernels do everything but edits and log-probabilities (`choose`), so that a CUDA graph can hold them;
-    `finish` does the rest from the logits. Elsewhere torch does all of it. Logits may have any floating dtype.
+    On a GPU two kernels do everything but edits and log-probabilities (`choose`), so that a CUDA graph can hold them.
+    Elsewhere torch does all of it. Logits may have any floating dtype.
     """
 
     def __init__(self, vocab_size: int, device: torch.device | str) -> None:
         self.vocab_size = vocab_size
         self.device = torch.device(device)
         self.has_kernels = self.device.type == "cuda" and triton.in_use()
-        self._table = SettingsTable(vocab_size)
+        self._captured = SettingsTable(vocab_size)  # of batches that a graph samples
+        self._sampled = SettingsTable(
+            vocab_size
+        )  # of rows that `sample` does: some of those batches', or all of others
 
     def warm_up(self, dtype: torch.dtype) -> None:
         """Compile what requests would otherwise wait for. dtype: of the model's logits; edited ones are float32."""
@@ -74,46 +77,21 @@ class Sampler:
                 self.choose(torch.zeros(1, self.vocab_size, dtype=each, device=self.device), settings)
 
     def settings(self, reqs: Sequence[Req]) -> Rows:
-        """[N, S] float64: what `choose` reads of each request. Valid until the next call."""
-        return self._table.rows(reqs)
+        """[N, S] float64: what `choose` reads of each request of a batch. Valid until the next call."""
+        return self._captured.rows(reqs)
 
     def choose(self, logits: torch.Tensor, settings: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """[N] int32 tokens as in `SampleOutput`, without edits. Never waits; a CUDA graph may hold it.
 
-        logits: [N, V], not changed. settings: those of `settings` on the device, flat or not, and maybe more. out:
-        where the tokens are wanted.
-        Only where `has_kernels`.
+        logits: [N, V], not changed. settings: those of `settings` on the device, of N rows or more. out: where the
+        tokens are wanted. Only where `has_kernels`.
         """
         tokens: torch.Tensor = triton.operation("sampling", "sample_tokens")(logits, settings, out)
         return tokens
 
     def needs_more(self, reqs: Sequence[Req]) -> list[int]:
-        """Rows that `finish` has something to do for, ascending."""
-        rows = self._table.special(reqs)
-        return [row for row in rows if reqs[row].sampling_params.logprobs is not None or is_edited(reqs[row])]
-
-    def finish(
-        self,
-        logits: torch.Tensor,
-        reqs: Sequence[Req],
-        tokens: torch.Tensor,
-        settings: torch.Tensor,
-        prev_tokens: torch.Tensor | None = None,
-    ) -> SampleOutput:
-        """Write over the tokens of rows with edits, in `tokens`, and add log-probabilities.
-
-        logits, settings: as given to `choose`; the host may not wait for them. prev_tokens: as in `sample`.
-        """
-        more = self.needs_more(reqs)
-        rows = [row for row in more if is_edited(reqs[row])]
-        for start in range(0, len(rows), _ROWS_AT_ONCE["cuda"]):
-            part = rows[start : start + _ROWS_AT_ONCE["cuda"]]
-            index = to_device(part, torch.int64, self.device)
-            last_tokens = None if prev_tokens is None else prev_tokens[index]
-            edited = logits[index].float()
-            edit_logits(edited, [reqs[row] for row in part], last_tokens)
-            tokens[index] = self.choose(edited, settings.view(-1, NUM_SETTINGS)[index])
-        return _with_logprobs(tokens, logits, reqs, more)
+        """Rows of a batch for which `choose` is not all, ascending."""
+        return _needing_more(self._captured, reqs)
 
     def sample(
         self, logits: torch.Tensor, reqs: Sequence[Req], prev_tokens: torch.Tensor | None = None
@@ -127,14 +105,36 @@ class Sampler:
         assert logits.shape == expected, f"logits {tuple(logits.shape)}, {expected=}"
         assert logits.dtype.is_floating_point, f"logits are {logits.dtype}"
         if self.has_kernels:
-            settings = to_device(self.settings(reqs), torch.float64, self.device)
-            return self.finish(logits, reqs, self.choose(logits, settings), settings, prev_tokens)
+            return self._sample_by_kernels(logits, reqs, prev_tokens)
         tokens = torch.empty(len(reqs), dtype=torch.int32, device=self.device)
         for method, rows in _groups(reqs, _ROWS_AT_ONCE[self.device.type]):
             group = [reqs[row] for row in rows]
             last_tokens = None if prev_tokens is None else _take(prev_tokens, rows)
             tokens[_index(rows, self.device)] = _choose(method, _take(logits, rows), group, last_tokens)
         return _with_logprobs(tokens, logits, reqs, range(len(reqs)))
+
+    def _sample_by_kernels(
+        self, logits: torch.Tensor, reqs: Sequence[Req], prev_tokens: torch.Tensor | None
+    ) -> SampleOutput:
+        """`sample`, rows with edits once more from their edited logits."""
+        settings = to_device(self._sampled.rows(reqs), torch.float64, self.device)
+        tokens = self.choose(logits, settings)
+        more = _needing_more(self._sampled, reqs)
+        rows = [row for row in more if is_edited(reqs[row])]
+        for start in range(0, len(rows), _ROWS_AT_ONCE["cuda"]):
+            part = rows[start : start + _ROWS_AT_ONCE["cuda"]]
+            index = to_device(part, torch.int64, self.device)
+            last_tokens = None if prev_tokens is None else prev_tokens[index]
+            edited = logits[index].float()
+            edit_logits(edited, [reqs[row] for row in part], last_tokens)
+            tokens[index] = self.choose(edited, settings[index])
+        return _with_logprobs(tokens, logits, reqs, more)
+
+
+def _needing_more(table: SettingsTable, reqs: Sequence[Req]) -> list[int]:
+    """Rows with edits now, or with log-probabilities."""
+    rows = table.special(reqs)
+    return [row for row in rows if reqs[row].sampling_params.logprobs is not None or is_edited(reqs[row])]
 
 
 def _groups(reqs: Sequence[Req], max_rows: int) -> Iterator[tuple[_Method, list[int]]]:

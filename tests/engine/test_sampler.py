@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from minisgl.core import Req, SamplingParams
 from minisgl.core.seeds import choice_seed
 from minisgl.engine.sampler import Sampler
+from minisgl.engine.settings import SettingsTable
 
 V = 300
 MIXTURE = [
@@ -202,6 +203,21 @@ def test_rows_with_edits_or_logprobs_need_more_than_a_kernel():
     assert Sampler(V, "cpu").needs_more(reqs) == [5, 6, 7]
     ends = [make_req(SamplingParams(min_tokens=1), output=[3] * n, ends=[2]) for n in range(2)]
     assert Sampler(V, "cpu").needs_more(ends) == [0]
+
+
+def test_rows_that_are_sampled_once_more_leave_the_settings_of_their_batch_alone(monkeypatch):
+    """Else each step of a batch in which one row wants more would make those of all others anew."""
+    reqs = [make_req(params) for params in MIXTURE]
+    sampler, made = Sampler(V, "cpu"), []
+    sampler.has_kernels = True
+    monkeypatch.setattr(sampler, "choose", lambda logits, settings: torch.zeros(len(logits), dtype=torch.int32))
+    make = SettingsTable._row
+    monkeypatch.setattr(SettingsTable, "_row", lambda table, params: made.append(params) or make(table, params))
+    for _ in range(3):
+        sampler.settings(reqs)
+        row = sampler.needs_more(reqs)[0]
+        sampler.sample(random_logits(1), [reqs[row]])
+    assert len(made) == len(reqs) + 1
 
 
 def test_an_empty_batch_gives_no_tokens():
