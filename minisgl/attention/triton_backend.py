@@ -15,10 +15,11 @@ from minisgl.kernel import merge_partials, paged_decode, tile_attention
 from minisgl.kernel.attention_work import decode_config, new_partials, tile_config
 
 CPU_PROCESSORS = 4  # work is cut for so many where there is no GPU, which is in tests
-# Bytes of KV that one row reads in a microsecond, and what a tile of a shared range takes for each token.
-BYTES_PER_US = 4.0e6
-TILE_US_PER_TOKEN = 0.15e-3  # a KV head
-SHARED_US = 8.0  # two more kernels, once a batch
+# Fitted to an H200 (docs/lab-notes.md). Rows that read the same pages alone find most of them in the GPU's cache: the
+# bytes of KV they read in a microsecond. What a tile of a shared range takes instead for each token:
+SHARED_BYTES_PER_US = 6.5e6
+TILE_US_PER_TOKEN = 0.16e-3  # a KV head
+SHARED_US = 9.0  # two more kernels, once a batch
 GROUP_US = 0.5
 
 
@@ -98,7 +99,7 @@ def _work_shape(config: AttnConfig, sample: torch.Tensor) -> WorkShape:
 
 
 def _group_cost(config: AttnConfig, sample: torch.Tensor, shape: WorkShape) -> GroupCost:
-    us_per_token = 2 * sample[0].nbytes / BYTES_PER_US  # for one row alone
+    us_per_token = 2 * sample[0].nbytes / SHARED_BYTES_PER_US  # for one row alone
     return GroupCost(
         rows=TILE_US_PER_TOKEN * config.num_kv_heads / us_per_token,
         tokens=int(GROUP_US / us_per_token),

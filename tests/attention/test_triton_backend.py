@@ -72,6 +72,21 @@ def test_nothing_is_shared_where_that_is_turned_off():
     assert meta.shared is None
 
 
+@pytest.mark.parametrize(
+    ("num_rows", "shared", "spared_us"),
+    [(256, 8192, 1060), (32, 2000, 30), (8, 8192, 26), (8, 500, None), (2, 8192, None)],
+)
+def test_what_reading_together_spares_is_as_measured(num_rows: int, shared: int, spared_us: float | None):
+    config = AttentionCase([Row(1, 1)], Shape(num_kv_heads=8, group=4, head_dim=128, dtype=torch.bfloat16)).config()
+    sample = config.kv_pool.k_cache(0)
+    cost = triton_backend._group_cost(config, sample, triton_backend._work_shape(config, sample))
+    spared = cost.saved(num_rows, shared) - cost.batch
+    if spared_us is None:
+        assert spared < 0
+    else:
+        assert spared * 2 * 8 * 128 * 2 / triton_backend.SHARED_BYTES_PER_US == pytest.approx(spared_us, rel=0.25)
+
+
 class PaddingStaging(HostStaging):
     """Garbage beyond the values, as a device has it; remembers the capacities."""
 
