@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-SERVER_EXTRA = frozenset({"httptools", "msgspec", "prometheus_client", "starlette", "uvicorn", "uvloop", "zmq"})
+SERVER_EXTRA = frozenset({"httptools", "prometheus_client", "starlette", "uvicorn", "uvloop", "zmq"})
 
 
 @contextmanager

@@ -129,8 +129,10 @@ def _load(model: Model, config: LLMConfig, path: Path, progress: Progress) -> tu
         try:
             from minisgl.llm.tensor_parallel import load_on_all  # here, because one rank needs no sockets
         except ModuleNotFoundError as error:
+            if error.name != "zmq":
+                raise
             what = f"tensor_parallel_size={size} needs the extra `server`: pip install 'minisgl[server]'"
-            raise ValueError(f"{what} ({error.name} is missing)") from error
+            raise ValueError(f"{what} (zmq is missing)") from error
         return load_on_all(model, config, path, progress)
     progress("weights and KV pool")
     return model.load(SINGLE), None

@@ -45,6 +45,15 @@ def test_a_missing_package_is_named_before_anything_is_loaded(monkeypatch: pytes
         resolve(EngineConfig(attention_backend="flashinfer"), model, hardware)
 
 
+def test_ranks_without_sockets_are_refused_before_anything_is_loaded(tiny: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("tensor_parallel", "followers", "rank_children"):
+        monkeypatch.delitem(sys.modules, f"minisgl.llm.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, "minisgl.message.sockets", raising=False)
+    monkeypatch.setitem(sys.modules, "zmq", None)
+    with pytest.raises(ValueError, match=r"tensor_parallel_size=2 needs the extra `server`.*zmq is missing"):
+        LLM(str(tiny), tensor_parallel_size=2)
+
+
 def test_random_weights_of_a_hub_id_need_no_weights_from_the_hub(tiny: Path, monkeypatch: pytest.MonkeyPatch):
     def snapshot_download(repo_id: str, allow_patterns: list[str], ignore_patterns: list[str]) -> str:
         assert "*.safetensors" not in allow_patterns
