@@ -60,7 +60,11 @@ class RankProcess:
             orders = self._orders()
             model = read_model(self.config, Path(self.config.engine.model), self.rank)
             self.outbox.send([RankStarted(self.rank)])
-            engine = self._load(model, orders)
+            join = next(orders, None)
+            if join is None:
+                return 0  # rank 0 has thought better of it
+            assert isinstance(join, JoinMsg), join
+            engine = self._load(model, join)
         except (ValueError, OSError) as error:
             logger.debug("traceback of what rank 0 is told", exc_info=True)
             return self._fail(str(error), by_user=True)
@@ -83,9 +87,7 @@ class RankProcess:
                     return
                 yield order
 
-    def _load(self, model: Model, orders: Iterator[RankOrder]) -> Engine:
-        join = next(orders)
-        assert isinstance(join, JoinMsg)
+    def _load(self, model: Model, join: JoinMsg) -> Engine:
         die_with_the_parent()  # it has removed the folder
         size, device = model.spec.tp.size, model.spec.device
         if device.type == "cuda":

@@ -12,7 +12,8 @@ import pytest
 
 from minisgl.llm import LLMConfig, rank_process
 from minisgl.llm.lifeline import PARENT_DIED
-from minisgl.message.plans import RankFailed
+from minisgl.message import LocalQueue, ShutdownMsg
+from minisgl.message.plans import RankFailed, RankOrder, RankStarted
 
 
 class Outbox:
@@ -40,6 +41,15 @@ def test_rank_0_hears_what_went_wrong(error: Exception, said: RankFailed, monkey
     config = LLMConfig.from_kwargs(model="m", tensor_parallel_size=2)
     assert rank_process.RankProcess(1, config, inbox, outbox).run() == 1
     assert outbox.sent == [said]
+
+
+def test_a_rank_that_is_told_to_end_before_it_has_loaded_ends_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_process, "read_model", lambda *_: None)
+    outbox, inbox = Outbox(), LocalQueue[RankOrder]()
+    inbox.send([ShutdownMsg()])
+    config = LLMConfig.from_kwargs(model="m", tensor_parallel_size=2)
+    assert rank_process.RankProcess(1, config, inbox, outbox).run() == 0  # type: ignore[arg-type]
+    assert outbox.sent == [RankStarted(1)]
 
 
 def test_a_parent_that_dies_before_it_said_anything_leaves_neither_process_nor_folder(tmp_path: Path) -> None:
