@@ -17,7 +17,8 @@ from minisgl.utils.model_store import pulled_models
 
 def run(as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False) -> None:
     """Show what was found on this machine."""
-    from minisgl.kernel import cpu_ops
+    from minisgl.engine.spec import resolve_backend
+    from minisgl.kernel import cpu_ops, triton
     from minisgl.utils.hardware import compiler_version, find_hardware
 
     hardware = find_hardware()
@@ -28,6 +29,8 @@ def run(as_json: Annotated[bool, typer.Option("--json", help="As one JSON object
         **dataclasses.asdict(hardware),
         "compiler_version": compiler_version(hardware.compiler) if hardware.compiler else None,
         "kernels": "C++" if cpu_ops.in_use() else "torch",
+        "gpu_kernels": ("Triton" if triton.in_use() else "torch") if hardware.gpus else None,
+        "attention_backend": resolve_backend("auto", bool(hardware.gpus)),
         "cache_dir": str(ENV.CACHE_DIR.value),
         "models": {model.alias: str(model.path) for model in pulled_models()},
     }
@@ -36,6 +39,7 @@ def run(as_json: Annotated[bool, typer.Option("--json", help="As one JSON object
 
 def _as_text(found: dict[str, Any]) -> str:
     gpus = [f"{gpu['name']} ({_gib(gpu['memory_bytes'])})" for gpu in found["gpus"]]
+    kernels = f"{found['kernels']} on the CPU" + (f", {found['gpu_kernels']} on a GPU" if gpus else "")
     models = [f"{alias}: {path}" for alias, path in found["models"].items()]
     rows = {
         "minisgl": found["minisgl"],
@@ -46,7 +50,8 @@ def _as_text(found: dict[str, Any]) -> str:
         "memory": f"{_gib(found['memory_bytes'])}, {_gib(found['available_bytes'])} available",
         "gpus": ", ".join(gpus) or "none",
         "compiler": found["compiler_version"] or "none: the slower kernels without C++ are used",
-        "kernels": f"{found['kernels']} on the CPU",
+        "kernels": kernels,
+        "attention": f"{found['attention_backend']}, unless another backend is asked for",
         "cache": found["cache_dir"],
         "models": ", ".join(models) or "none pulled; `minisgl pull smollm2` fetches the default one",
     }

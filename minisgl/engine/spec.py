@@ -58,7 +58,7 @@ def resolve(
     check_shares(model, tp)
     device = _resolve_device(config.device, hardware, tp)
     on_gpu = device.type == "cuda"
-    backend = _resolve_backend(config.attention_backend, on_gpu)
+    backend = resolve_backend(config.attention_backend, on_gpu)
     max_running_req = config.max_running_req or (256 if on_gpu else 64)
     spec = EngineSpec(
         device=device,
@@ -90,8 +90,11 @@ def _resolve_device(name: str, hardware: Hardware, tp: TPInfo) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device() if tp.size == 1 else tp.rank)
 
 
-def _resolve_backend(name: str, on_gpu: bool) -> str:
-    """auto: our own kernels where Triton is, which comes with torch's builds for CUDA."""
+def resolve_backend(name: str, on_gpu: bool) -> str:
+    """The attention backend. auto: our own kernels where Triton is, which comes with torch's builds for CUDA.
+
+    ValueError for one that this machine does not have.
+    """
     if name == "auto":
         return "triton" if on_gpu and triton.in_use() else "torch"
     if name in GPU_BACKENDS and not on_gpu:

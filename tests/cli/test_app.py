@@ -1,12 +1,16 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import minisgl
 from minisgl.env import ENV
+from minisgl.kernel import cpu_ops, triton
+from minisgl.utils import hardware
+from minisgl.utils.hardware import Gpu
 
 
 def test_version_and_help_import_nothing_heavy():
@@ -40,6 +44,23 @@ def test_doctor_knows_this_python_and_the_pulled_models(run, monkeypatch: pytest
     assert done.code == 0
     assert sys.executable in done.out
     assert "none pulled" in done.out
+
+
+@pytest.mark.parametrize(
+    ("gpus", "kernels", "backend"),
+    [
+        ((), "torch on the CPU\n", "torch"),
+        ((Gpu("a GPU", 1 << 30, (9, 0)),), "torch on the CPU, Triton on a GPU", "triton"),
+    ],
+)
+def test_doctor_says_what_computes_here(run, monkeypatch: pytest.MonkeyPatch, gpus, kernels: str, backend: str):
+    found = replace(hardware.find_hardware(), gpus=gpus)
+    monkeypatch.setattr(hardware, "find_hardware", lambda: found)
+    monkeypatch.setattr(cpu_ops, "in_use", lambda: False)
+    monkeypatch.setattr(triton, "in_use", lambda: True)
+    done = run("doctor")
+    assert kernels in done.out
+    assert f"attention {backend}, unless" in done.out
 
 
 def test_pull_of_an_unknown_alias_is_one_line_and_exit_2(run):
