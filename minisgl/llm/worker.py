@@ -25,6 +25,7 @@ from minisgl.message.types import AnswerT
 from minisgl.scheduler.loop import Loop
 from minisgl.utils.logging import get_logger
 
+LOOK_S = 0.1  # how often one who waits for the thread looks whether it will come to an end
 T = TypeVar("T")
 logger = get_logger(__name__)
 
@@ -74,6 +75,7 @@ class Worker:
 
     def __init__(self, assemble: Callable[[], Parts], forward: Forward) -> None:
         self.error: BaseException | None = None
+        self._is_stuck = False  # for good: it waits for a device that does not answer
         self._inbox = _Inbox()
         self._router = Router()
         self._started: Future[tuple[Parts, Loop]] = Future()
@@ -114,25 +116,30 @@ class Worker:
 
     def call(self, function: Callable[[], T]) -> T:
         """What `function` gives in the worker's thread, between two steps."""
-        if self._thread is threading.current_thread() or not self._thread.is_alive():
+        if self._thread is threading.current_thread() or not self._is_at_work:
             return function()
         future: Future[T] = Future()
         self._inbox.queue.send([_Call(function, future)])
-        while not future.done() and self._thread.is_alive():
+        while not future.done() and self._is_at_work:
             _wait(future)
         return future.result() if future.done() else function()
 
     def drain(self) -> None:
         """Wait until nothing is queued, running or launched."""
-        while self._thread.is_alive() and self.call(lambda: self.loop.has_work):
+        while self._is_at_work and self.call(lambda: self.loop.has_work):
             pass
 
     def shutdown(self) -> None:
-        """Abort what is open and wait for the thread to end. May be called twice."""
+        """Abort what is open and wait for the thread to end, if it ever will. May be called twice."""
         self._inbox.queue.send([ShutdownMsg()])
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        while self._thread is not threading.current_thread() and self._is_at_work:
+            self._thread.join(LOOK_S)
         self._router.close("the engine was shut down")
+
+    @property
+    def _is_at_work(self) -> bool:
+        """Whether the thread will come to what it is sent."""
+        return self._thread.is_alive() and not self._is_stuck
 
     def _check_alive(self) -> None:
         if not self._thread.is_alive():
@@ -159,12 +166,13 @@ class Worker:
     def _give_up(self, reason: str) -> None:
         """The thread waits for a device that will not answer: nobody else shall."""
         self.error = RuntimeError(reason)
+        self._is_stuck = True
         self._router.close(f"the engine died: {reason}")
 
 
-def _wait(future: Future[Any], seconds: float = 0.1) -> None:
+def _wait(future: Future[Any]) -> None:
     """Until it is done, or a moment has passed in which the thread that would do it may have died."""
     try:
-        future.exception(timeout=seconds)
+        future.exception(timeout=LOOK_S)
     except TimeoutError:
         return

@@ -191,7 +191,11 @@ def test_nobody_waits_for_a_device_that_does_not_answer(tiny: str, monkeypatch: 
         os.kill(follower_pid(llm), signal.SIGKILL)
         with pytest.raises(EngineDied, match="rank 1 ended: killed by SIGKILL"):
             llm.generate("hello")
+        assert llm.stats()["num_batches"] == 1
+        llm.shutdown()
+        assert llm._worker._thread.is_alive()
         answers.set()
+        llm._worker._thread.join(timeout=20)
 
 
 def test_no_memory_on_all_ranks_fails_a_batch_and_on_one_alone_the_engine(
