@@ -14,7 +14,8 @@ from tokenizers import models
 from transformers import PreTrainedTokenizerFast
 
 from minisgl.core import SamplingParams, TokenLogprobs
-from minisgl.llm.client import Delta, Prepared
+from minisgl.llm.client import Prepared
+from minisgl.llm.submission import Delta
 from minisgl.server.schema.chat import ChatRequest
 from minisgl.server.schema.completions import CompletionRequest
 from minisgl.server.schema.messages import ChatMessage

@@ -6,10 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from minisgl.llm.async_client import AsyncClient
-from minisgl.llm.client import Client, Delta
+from minisgl.llm.client import Client
 from minisgl.llm.config import LLMConfig
 from minisgl.llm.router import EngineDied
 from minisgl.llm.stream import Output
+from minisgl.llm.submission import Delta
 from minisgl.message import EngineInfo
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from typing import Any
 
 from minisgl.core import Limits, SamplingParams
 from minisgl.core.batch import NO_IDS, Int32Array
-from minisgl.llm.client import Client, Delta, Prepared, Probe
+from minisgl.llm.client import Client, Prepared, Probe
 from minisgl.llm.encoder import Messages, Prompt
 from minisgl.llm.run import Mail, OnNews, OnOver, Run
+from minisgl.llm.submission import Delta
 from minisgl.llm.text_threads import in_thread, size_of
 from minisgl.message import EngineStats
 from minisgl.tokenizer import Tokenizer

@@ -10,11 +10,12 @@ from typing import Any
 
 from minisgl.core import SamplingParams
 from minisgl.llm.async_client import AsyncClient
-from minisgl.llm.client import Delta, Prepared
+from minisgl.llm.client import Prepared
 from minisgl.llm.encoder import Messages, Prompt
 from minisgl.llm.llm import LLM
 from minisgl.llm.run import Run
 from minisgl.llm.stream import Output
+from minisgl.llm.submission import Delta
 
 
 class AsyncLLM:

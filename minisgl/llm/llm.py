@@ -15,11 +15,12 @@ from minisgl.core import BatchOutput, ForwardInput, SamplingParams
 from minisgl.core.batch import NO_IDS, Int32Array
 from minisgl.engine.spec import EngineSpec
 from minisgl.llm.assembly import assemble
-from minisgl.llm.client import Client, Delta, Prepared, Probe, each_params
+from minisgl.llm.client import Client, Prepared, Probe, each_params
 from minisgl.llm.config import LLMConfig
 from minisgl.llm.encoder import Messages, Prompt
 from minisgl.llm.router import Arrival
 from minisgl.llm.stream import Output
+from minisgl.llm.submission import Delta
 from minisgl.llm.tree_text import draw_tree
 from minisgl.llm.worker import Worker
 from minisgl.scheduler.cache_manager import CacheManager

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from minisgl.llm.client import Delta, Submission
 from minisgl.llm.router import Arrival
+from minisgl.llm.submission import Delta, Submission
 from minisgl.message import TokenReply
 
 OnOver = Callable[[], None]

@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from minisgl.core import Limits, SamplingParams
-from minisgl.llm.client import Delta, Prepared, Probe
+from minisgl.llm.client import Prepared, Probe
 from minisgl.llm.encoder import Messages, Prompt
+from minisgl.llm.submission import Delta
 from minisgl.message import EngineStats
 from minisgl.tokenizer import Tokenizer
 

@@ -12,8 +12,9 @@ from typing import Literal, Protocol
 from starlette.types import Receive, Scope, Send
 
 from minisgl.llm import EngineDied
-from minisgl.llm.client import Delta, Prepared
+from minisgl.llm.client import Prepared
 from minisgl.llm.stream import Output
+from minisgl.llm.submission import Delta
 from minisgl.server.errors import ApiError
 from minisgl.server.response_writer import ResponseWriter, wait_for_disconnect
 from minisgl.server.running import Cause, Cutoff

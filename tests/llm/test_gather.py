@@ -11,9 +11,10 @@ from support.scripted_link import Item, Script, ScriptedLink, tokens
 from support.tiny_model import EOS, VOCAB, make_tokenizer
 
 from minisgl.core import Limits, SamplingParams
-from minisgl.llm.client import Client, Submission
+from minisgl.llm.client import Client
 from minisgl.llm.router import Arrival, EngineDied, Router
 from minisgl.llm.stream import Output
+from minisgl.llm.submission import Submission
 from minisgl.message import TokenReply, UserMsg
 from minisgl.tokenizer import TextStream, Tokenizer
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from minisgl.llm.client import Delta
 from minisgl.llm.stream import Output
+from minisgl.llm.submission import Delta
 from minisgl.server.schema.answers import FinishReason
 
 

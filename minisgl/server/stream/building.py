@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from minisgl.llm.client import Delta
 from minisgl.llm.stream import Output, choices_of
+from minisgl.llm.submission import Delta
 from minisgl.server.stream.answer import Answer
 from minisgl.utils.lone_thread import LoneThread
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minisgl.core import TokenLogprobs
-from minisgl.llm.client import Delta, Prepared
+from minisgl.llm.client import Prepared
 from minisgl.llm.stream import Output, choices_of
+from minisgl.llm.submission import Delta
 from minisgl.server.schema.answers import (
     AssistantMessage,
     ChatChoice,

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
-from minisgl.llm.client import Delta, Prepared
+from minisgl.llm.client import Prepared
 from minisgl.llm.stream import Output, choices_of
+from minisgl.llm.submission import Delta
 from minisgl.server.schema.generate import Generated, GenerateRequest
 from minisgl.server.stream.answer import Heading
 from minisgl.server.stream.events import DONE, encode, event

@@ -8,8 +8,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from minisgl.llm.client import Delta, Prepared
+from minisgl.llm.client import Prepared
 from minisgl.llm.stream import Output
+from minisgl.llm.submission import Delta
 from minisgl.server.schema.answers import ChatChunkChoice, CompletionChoice, FinishReason, Usage
 from minisgl.server.schema.sampling import GeneratingBody
 from minisgl.server.stream.answer import Heading, finish_reason
