@@ -59,16 +59,12 @@ class DecodeConfig(NamedTuple):
 
 
 class TileConfig(NamedTuple):
-    """rows: of a tile, G for each query. block: keys a step. stages: steps whose loads are under way.
-
-    registers: the most that a thread may have, so that decodes find room beside a tile; None: any number.
-    """
+    """rows: of a tile, G for each query. block: keys a step. stages: steps whose loads are under way."""
 
     rows: int
     block: int
     num_warps: int
     stages: int
-    registers: int | None = None
 
 
 def decode_config(dtype: torch.dtype, head_dim: int) -> DecodeConfig:

@@ -12,6 +12,12 @@ LOG2_E = 1.4426950408889634
 
 
 @triton.jit
+def load_field(items, item, last, FIELD: tl.constexpr, FIELDS: tl.constexpr):
+    """A field of an item; 0, which is nothing to read, if it is not before the last one."""
+    return tl.load(items + item * FIELDS + FIELD, mask=item < last, other=0)
+
+
+@triton.jit
 def load_pages(table, positions, end, PAGE_SIZE: tl.constexpr):
     """Pages of positions of a row, int32. Past the end the last one, for others may hold NaN, which no mask stops.
 

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from minisgl.kernel.attention_work import ITEM_FIELDS, DecodeConfig, Partials, decode_config
-from minisgl.kernel.triton.blocks import LOG2_E, absorb_parts, attend_block, load_pages, slots_of
+from minisgl.kernel.triton.blocks import LOG2_E, absorb_parts, attend_block, load_field, load_pages, slots_of
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
 HEADS_AT_ONCE = 16  # a warp: partial results that are read together when a row is joined
@@ -22,16 +22,13 @@ HEADS_AT_ONCE = 16  # a warp: partial results that are read together when a row 
 
 @triton.jit
 def _load_item(items, item, last, FIELDS: tl.constexpr):
-    """The fields of an item; zeros, which is a row of no tokens, if it is not before the last one."""
-    fields = items + item * FIELDS
-    is_item = item < last
     return (
-        tl.load(fields, mask=is_item, other=0),
-        tl.load(fields + 1, mask=is_item, other=0),
-        tl.load(fields + 2, mask=is_item, other=0),
-        tl.load(fields + 3, mask=is_item, other=0),
-        tl.load(fields + 4, mask=is_item, other=0),
-        tl.load(fields + 5, mask=is_item, other=0),
+        load_field(items, item, last, 0, FIELDS),
+        load_field(items, item, last, 1, FIELDS),
+        load_field(items, item, last, 2, FIELDS),
+        load_field(items, item, last, 3, FIELDS),
+        load_field(items, item, last, 4, FIELDS),
+        load_field(items, item, last, 5, FIELDS),
     )
 
 

@@ -13,8 +13,21 @@ import triton
 import triton.language as tl
 
 from minisgl.kernel.attention_work import TILE_FIELDS, Partials, TileConfig, tile_config
-from minisgl.kernel.triton.blocks import LOG2_E, attend_block, load_pages, slots_of
+from minisgl.kernel.triton.blocks import LOG2_E, attend_block, load_field, load_pages, slots_of
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
+
+
+@triton.jit
+def _load_item(items, item, last, FIELDS: tl.constexpr):
+    return (
+        load_field(items, item, last, 0, FIELDS),
+        load_field(items, item, last, 1, FIELDS),
+        load_field(items, item, last, 2, FIELDS),
+        load_field(items, item, last, 3, FIELDS),
+        load_field(items, item, last, 4, FIELDS),
+        load_field(items, item, last, 5, FIELDS),
+        load_field(items, item, last, 6, FIELDS),
+    )
 
 
 @triton.jit(do_not_specialize=["table_stride"])
@@ -25,8 +38,6 @@ def _tiles(
     FIELDS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     STAGES: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    wait_for_last(PDL)
-    begin_next(PDL)  # not before: a decode beside this one takes it that all kernels before this one are done
     column = tl.program_id(0) // NUM_KV_HEADS
     kv_head = tl.program_id(0) % NUM_KV_HEADS
     in_tile = tl.arange(0, BLOCK_M)
@@ -34,15 +45,17 @@ def _tiles(
     dims = tl.arange(0, BLOCK_D)
     k_head = k_cache + kv_head * HEAD_DIM
     v_head = v_cache + kv_head * HEAD_DIM
-    for item in range(tl.load(columns + column), tl.load(columns + column + 1)):
-        fields = items + item * FIELDS
-        first = tl.load(fields)
-        count = tl.load(fields + 1)
-        table = page_table + tl.load(fields + 2).to(tl.int64) * table_stride
-        begin = tl.load(fields + 3)
-        end = tl.load(fields + 4)
-        partial = tl.load(fields + 5)
-        position = tl.load(fields + 6)
+    first_item = tl.load(columns + column)
+    last_item = tl.load(columns + column + 1)
+    first, count, table_row, begin, end, partial, position = _load_item(items, first_item, last_item, FIELDS)
+    table = page_table + table_row.to(tl.int64) * table_stride
+    pages = load_pages(table, begin + tl.arange(0, BLOCK_N), end, PAGE_SIZE)
+    wait_for_last(PDL)
+    begin_next(PDL)  # not before: a decode beside this one takes it that all kernels before this one are done
+    for item in range(first_item, last_item):
+        next_first, next_count, next_table_row, next_begin, next_end, next_partial, next_position = _load_item(
+            items, item + 1, last_item, FIELDS
+        )
         is_query = in_tile < count * GROUP
         rows = tl.load(queries + first + in_tile // GROUP, mask=is_query, other=0)
         mask = is_query[:, None] & (dims < HEAD_DIM)[None, :]
@@ -56,7 +69,6 @@ def _tiles(
         else:
             own_position = tl.zeros([BLOCK_M], tl.int32) + end
             seen_by_all = end - begin
-        pages = load_pages(table, begin + tl.arange(0, BLOCK_N), end, PAGE_SIZE)
         for start in tl.range(begin, end, BLOCK_N, num_stages=STAGES):
             positions = start + tl.arange(0, BLOCK_N)
             next_pages = load_pages(table, positions + BLOCK_N, end, PAGE_SIZE)
@@ -71,6 +83,9 @@ def _tiles(
             is_masked = start + BLOCK_N > begin + seen_by_all  # the last blocks alone
             best, total, acc = attend_block(q_tile, keys, values, seen, is_masked, best, total, acc, scale, PRECISION)
             pages = next_pages
+        # Under way while this item is written.
+        table = page_table + next_table_row.to(tl.int64) * table_stride
+        pages = load_pages(table, next_begin + tl.arange(0, BLOCK_N), next_end, PAGE_SIZE)
         total = tl.where(total > 0, total, 1.0)  # it is 0 where nothing is seen
         acc = acc / total[:, None]
         if partial < 0:
@@ -80,6 +95,9 @@ def _tiles(
             at = (partial + in_tile // GROUP) * (NUM_KV_HEADS * GROUP) + heads
             tl.store(part_o + at[:, None] * HEAD_DIM + dims[None, :], acc, mask=mask)
             tl.store(part_lse + at, best + tl.log2(total), mask=is_query)
+        first, count, begin, end, partial, position = (
+            next_first, next_count, next_begin, next_end, next_partial, next_position
+        )  # fmt: skip
 
 
 def tile_attention(
@@ -106,5 +124,5 @@ def tile_attention(
         PAGE_SIZE=page_size, NUM_KV_HEADS=num_kv_heads, GROUP=q.shape[1] // num_kv_heads, HEAD_DIM=head_dim,
         FIELDS=TILE_FIELDS, BLOCK_M=config.rows, BLOCK_N=config.block, BLOCK_D=triton.next_power_of_2(head_dim),
         STAGES=config.stages, CAUSAL=causal, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
-        num_warps=config.num_warps, maxnreg=config.registers, launch_pdl=pdl,
+        num_warps=config.num_warps, launch_pdl=pdl,
     )  # fmt: skip
