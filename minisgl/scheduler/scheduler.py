@@ -11,7 +11,6 @@ run, and names rows of the previous output for tokens that are not known yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from minisgl.core import Batch, BatchResult, Limits, PrefixGroup, Req, TokenLogprobs
 from minisgl.core.batch import NO_IDS, Int32Array
@@ -19,17 +18,12 @@ from minisgl.env import ENV
 from minisgl.kvcache.base import Namespace
 from minisgl.message import (
     AbortMsg,
-    CountReply,
     EngineStats,
     FinishMsg,
     FinishReason,
-    ProbeMsg,
-    PurgeMsg,
     Question,
     Reply,
     RequestMsg,
-    StatsMsg,
-    StatsReply,
     TokenReply,
     UserMsg,
 )
@@ -38,6 +32,7 @@ from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.counters import Counters
 from minisgl.scheduler.grouping import Grouping
 from minisgl.scheduler.planner import Planner, Work
+from minisgl.scheduler.questions import answer
 from minisgl.scheduler.request import Request, RequestState
 from minisgl.scheduler.reserve import RESERVES
 
@@ -105,7 +100,7 @@ class Scheduler:
             elif isinstance(msg, FinishMsg):
                 self._finish_at(msg)
             elif isinstance(msg, Question):
-                self._answer(msg)
+                self._replies.append(answer(msg, self))
 
     def abort_all(self) -> None:
         """Abort every request; launched batches still have to be committed."""
@@ -237,18 +232,6 @@ class Scheduler:
         request.truncate(msg.num_tokens)
         if not request.is_over:
             self._close(request, RequestState.FINISHED, None)
-
-    def _answer(self, question: Question[Any]) -> None:
-        if isinstance(question, ProbeMsg):
-            num = self.cache_manager.probe(question.input_ids, Namespace(question.cache_salt))
-            self._replies.append(CountReply(question.uid, num))
-        elif isinstance(question, PurgeMsg):
-            namespace = None if question.cache_salt is None else Namespace(question.cache_salt)
-            self._replies.append(CountReply(question.uid, self.purge(namespace, question.prefix)))
-        elif isinstance(question, StatsMsg):
-            if question.recount:
-                self.check_integrity()
-            self._replies.append(StatsReply(question.uid, self.stats()))
 
     def purge(self, namespace: Namespace | None = None, prefix: Int32Array = NO_IDS) -> int:
         """Nothing cached until now that begins with `prefix` in `namespace` (None: in any) is matched again.
