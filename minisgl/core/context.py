@@ -33,11 +33,11 @@ class KVPool(Protocol):
 class Staging(Protocol):
     """Host values on their way to the device, where all of one step arrive by one copy."""
 
-    def add(self, values: npt.NDArray[Any], capacity: int | None = None) -> torch.Tensor:
+    def add(self, values: npt.NDArray[Any], capacity: int | None = None, fill: float = 0) -> torch.Tensor:
         """Where `values` [N] will lie on the device once the step is sent: a tensor [capacity or N] of their dtype.
 
         With a capacity, the address depends only on the capacities that were asked for before in this step, so that a
-        CUDA graph may keep it; what lies beyond N is garbage.
+        CUDA graph may keep it; what lies beyond N is `fill`.
         """
         ...
 

@@ -136,7 +136,9 @@ class Engine:
 
     def _forward(self, batch: Batch) -> BatchOutput:
         decoded = None if wants_prompt_logprobs(batch) else self._step.replay(batch)
-        return self._run(self._step, batch) if decoded is None else self._take_decoded(batch, decoded)
+        output = self._run(self._step, batch) if decoded is None else self._take_decoded(batch, decoded)
+        self._step.keep_staged_until(output.copied)
+        return output
 
     def _take_decoded(self, batch: Batch, decoded: Decoded) -> DeviceOutput:
         """The output of a replayed batch. Rows that want more than a graph does are sampled again, call by call."""

@@ -8,14 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from minisgl.core import Batch, PageTableUpdate, Staging
 from minisgl.core.batch import Int32Array
-from minisgl.utils.math import pad_end
-
-IntArray = npt.NDArray[np.signedinteger]
 
 
 class StepInputs(NamedTuple):
@@ -56,46 +52,51 @@ class PageTable:
         """Have the device's table be the host's, after a step of which nobody knows how far it came."""
         self.device.copy_(torch.from_numpy(self.host))
 
-    def slots(self, table_idxs: Int32Array, positions: IntArray) -> Int32Array:
+    def slots(self, table_idxs: Int32Array, positions: Int32Array) -> Int32Array:
         """The slot of each position [N] of the row beside it [N]."""
-        pages, offsets = np.divmod(positions, self.page_size) if self.page_size > 1 else (positions, 0)
-        slots: Int32Array = self.host[table_idxs, pages] * np.int32(self.page_size) + offsets
-        return slots.astype(np.int32, copy=False)
+        if self.page_size == 1:
+            slots: Int32Array = self.host[table_idxs, positions]
+            return slots
+        pages, offsets = np.divmod(positions, np.int32(self.page_size))
+        slots = self.host[table_idxs, pages]
+        slots *= np.int32(self.page_size)
+        slots += offsets
+        return slots
 
 
 def stage_cells(update: PageTableUpdate, staging: Staging, padded: int | None = None) -> PageTableCells:
     """The changed cells of the page table, which will lie on the device once the step is sent; row -1 is padding."""
-    rows = update.rows if padded is None else pad_end(update.rows, padded, -1)
-    return PageTableCells(*(staging.add(values, padded) for values in (rows, update.cols, update.pages)))
+    rows = staging.add(update.rows, padded, fill=-1)
+    return PageTableCells(rows, staging.add(update.cols, padded), staging.add(update.pages, padded))
 
 
-def stage_inputs(batch: Batch, table: PageTable, staging: Staging, padded: int | None = None) -> StepInputs:
+def stage_inputs(batch: Batch, table: PageTable, staging: Staging) -> StepInputs:
     """The inputs of a batch, which will lie on the device once the step is sent."""
     extend_lens = batch.extend_lens
-    ends = extend_lens.cumsum()
+    ends = extend_lens.cumsum(dtype=np.int32)
     starts = ends - extend_lens
-    positions = np.arange(ends[-1]) - (starts - batch.cached_lens).repeat(extend_lens)
-    table_idxs = batch.table_idxs.repeat(extend_lens)
-
-    def stage(numbers: npt.NDArray[np.integer], fill: int) -> torch.Tensor:
-        values = numbers.astype(np.int32, copy=False)
-        return staging.add(values if padded is None else pad_end(values, padded, fill), padded)
-
-    return StepInputs(
-        input_ids=stage(_known_ids(batch, starts), 0),
-        positions=stage(positions, 0),
-        out_loc=stage(table.slots(table_idxs, positions), -1),
-        last=stage(ends - 1, 0),
-        prev_rows=stage(batch.prev_rows, -1),
-    )
-
-
-def _known_ids(batch: Batch, starts: IntArray) -> Int32Array:
-    """[T]: the tokens that the host knows; 0 for one that is still on the device, which is a row's last."""
-    ids = np.zeros(batch.num_tokens, np.int32)
-    has_known = (batch.extend_lens > 1) | (batch.prev_rows < 0)
-    for row in np.flatnonzero(has_known).tolist():
+    positions = np.arange(ends[-1], dtype=np.int32) - (starts - batch.cached_lens).repeat(extend_lens)
+    slots = table.slots(batch.table_idxs.repeat(extend_lens), positions)
+    ids = np.zeros(len(positions), np.int32)
+    for row in np.flatnonzero((extend_lens > 1) | (batch.prev_rows < 0)).tolist():
         req = batch.reqs[row]
         known = req.input_ids[req.cached_len : req.device_len]
         ids[starts[row] : starts[row] + len(known)] = known
-    return ids
+    return StepInputs(*map(staging.add, (ids, positions, slots, ends - 1, batch.prev_rows)))
+
+
+def stage_decodes(
+    batch: Batch, table: PageTable, staging: Staging, padded: int, row_numbers: torch.Tensor
+) -> StepInputs:
+    """The same for rows that compute one token each, padded. row_numbers: 0, 1, 2 ... on the device."""
+    positions = batch.cached_lens
+    ids = np.zeros(len(positions), np.int32)
+    for row in np.flatnonzero(batch.prev_rows < 0).tolist():
+        ids[row] = batch.reqs[row].input_ids[positions[row]]
+    return StepInputs(
+        input_ids=staging.add(ids, padded),
+        positions=staging.add(positions, padded),
+        out_loc=staging.add(table.slots(batch.table_idxs, positions), padded, fill=-1),
+        last=row_numbers[:padded],
+        prev_rows=staging.add(batch.prev_rows, padded, fill=-1),
+    )

@@ -25,7 +25,7 @@ class DeviceOutput:
 
     next_tokens: [B] int32 where the samples are, -1 where a row failed, BROKEN where its KV cannot be trusted.
     The copy to the host starts at once: `result` waits for this batch and no later one, and a later one may overwrite
-    the tokens on a device.
+    the tokens on a device. copied: passes when all that the batch was given has been read; None on a CPU.
     """
 
     def __init__(
@@ -44,14 +44,14 @@ class DeviceOutput:
         self._logprob_tops = logprob_tops
         self._host_tokens = _to_host(next_tokens)
         self._host_logprobs = logprobs.to_host() if logprobs is not None else None
-        self._copied = torch.cuda.current_stream().record_event() if next_tokens.is_cuda else None
+        self.copied = torch.cuda.current_stream().record_event() if next_tokens.is_cuda else None
         self._result: BatchResult | None = None
 
     def result(self) -> BatchResult:
         """The batch's result on the host, made once; waits until it is there."""
         if self._result is None:
-            if self._copied is not None:
-                self._copied.synchronize()
+            if self.copied is not None:
+                self.copied.synchronize()
             tokens = self._host_tokens.numpy()
             below = np.flatnonzero(tokens < 0).tolist()
             failed = [row for row in below if tokens[row] == BROKEN or row in self._sampled]

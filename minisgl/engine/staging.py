@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,63 +21,80 @@ class HostStaging:
     def begin(self) -> None:
         """A new step."""
 
-    def add(self, values: npt.NDArray[Any], capacity: int | None = None) -> torch.Tensor:
+    def add(self, values: npt.NDArray[Any], capacity: int | None = None, fill: float = 0) -> torch.Tensor:
         assert capacity is None, "no graphs are captured on a CPU"
         return torch.from_numpy(np.ascontiguousarray(values))
 
     def send(self) -> None:
         """All values of the step are there."""
 
+    def keep_until(self, event: torch.cuda.Event | None) -> None:
+        """Nothing is used twice."""
+
+
+class _Place(NamedTuple):
+    """Where values with a capacity lie each time: on the device, and in each of the host's buffers."""
+
+    device: torch.Tensor
+    hosts: list[npt.NDArray[Any]]
+
 
 class BufferStaging:
-    """Implements `core.Staging` for a GPU. `begin`, any number of `add`, then `send`; each step anew.
+    """Implements `core.Staging` for a GPU. `begin`, any number of `add`, `send`, then `keep_until`; each step anew.
 
     num_bytes: what the buffer holds. Values that do not fit travel by themselves; those with a capacity must fit.
+    Calls are few, and what they need is kept: a step goes through them once, with cold caches, and a call into torch
+    or NumPy takes several times as long then.
     """
 
     def __init__(self, num_bytes: int, device: torch.device) -> None:
-        is_gpu = device.type == "cuda"  # where not, in tests, there is nothing to pin and nothing to wait for
+        is_gpu = device.type == "cuda"  # where not, in tests, there is nothing to pin
         self._num_bytes = num_bytes
         self._device_bytes = torch.empty(num_bytes, dtype=torch.uint8, device=device)
         self._hosts = [torch.empty(num_bytes, dtype=torch.uint8, pin_memory=is_gpu) for _ in range(_RING)]
         self._host_bytes = [host.numpy() for host in self._hosts]
-        self._sent: list[torch.cuda.Event | None] = [None] * _RING
-        self._views: dict[tuple[int, int, np.dtype[Any]], torch.Tensor] = {}  # with a capacity, which come every step
+        self._read: list[torch.cuda.Event | None] = [None] * _RING
+        self._places: dict[tuple[int, int, np.dtype[Any]], _Place] = {}
         self._turn = 0
         self._used = 0
 
     def begin(self) -> None:
         self._turn = (self._turn + 1) % _RING
         self._used = 0
-        if (sent := self._sent[self._turn]) is not None:
-            sent.synchronize()  # long done: the step after it was launched in the meantime
+        if (read := self._read[self._turn]) is not None:
+            read.synchronize()  # long done: the step after it was launched in the meantime
 
-    def add(self, values: npt.NDArray[Any], capacity: int | None = None) -> torch.Tensor:
-        count = len(values) if capacity is None else capacity
-        assert len(values) <= count, f"{len(values)} values for a capacity of {count}"
+    def add(self, values: npt.NDArray[Any], capacity: int | None = None, fill: float = 0) -> torch.Tensor:
+        num, count = len(values), len(values) if capacity is None else capacity
+        assert num <= count, f"{num} values for a capacity of {count}"
         begin, end = self._used, self._used + count * values.itemsize
         if end > self._num_bytes:
             assert capacity is None, f"a graph wants {end} bytes of a staging buffer of {self._num_bytes}"
             return to_device(values, torch.from_numpy(values[:0]).dtype, self._device_bytes.device)
-        self._host_bytes[self._turn][begin : begin + values.nbytes].view(values.dtype)[:] = values
         self._used = -(-end // _ALIGNMENT) * _ALIGNMENT
-        return self._view(begin, end, values.dtype, keep=capacity is not None)
+        if capacity is None:
+            self._host_bytes[self._turn][begin:end].view(values.dtype)[:] = values
+            return self._device_bytes[begin:end].view(torch.from_numpy(values[:0]).dtype)
+        place = self._places.get((begin, end, values.dtype)) or self._new_place(begin, end, values.dtype)
+        host = place.hosts[self._turn]
+        host[:num] = values
+        host[num:] = fill
+        return place.device
 
     def send(self) -> None:
         """The copy of all values is on its way, in the order of the stream."""
         used = min(self._used, self._num_bytes)
         self._device_bytes[:used].copy_(self._hosts[self._turn][:used], non_blocking=True)
-        if self._device_bytes.is_cuda:
-            self._sent[self._turn] = torch.cuda.current_stream().record_event()
 
-    def _view(self, begin: int, end: int, dtype: np.dtype[Any], keep: bool) -> torch.Tensor:
-        key = (begin, end, dtype)
-        view = self._views.get(key)
-        if view is None:
-            view = self._device_bytes[begin:end].view(torch.from_numpy(np.empty(0, dtype)).dtype)
-            if keep:
-                self._views[key] = view
-        return view
+    def keep_until(self, event: torch.cuda.Event | None) -> None:
+        """Once the event has passed, the values of this step have been read."""
+        self._read[self._turn] = event
+
+    def _new_place(self, begin: int, end: int, dtype: np.dtype[Any]) -> _Place:
+        device = self._device_bytes[begin:end].view(torch.from_numpy(np.empty(0, dtype)).dtype)
+        place = _Place(device, [host[begin:end].view(dtype) for host in self._host_bytes])
+        self._places[begin, end, dtype] = place
+        return place
 
 
 def make_staging(device: torch.device) -> HostStaging | BufferStaging:

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-import numpy as np
 import torch
 
 from minisgl.core import Batch, Context
 from minisgl.engine.graphs import GraphPool, Key, rehearsals
-from minisgl.engine.inputs import PageTable, PageTableCells, StepInputs, stage_cells, stage_inputs
+from minisgl.engine.inputs import PageTable, PageTableCells, StepInputs, stage_cells, stage_decodes, stage_inputs
 from minisgl.engine.sampler import Sampler
 from minisgl.engine.staging import make_staging
 from minisgl.kernel import begin_step, mark_broken
@@ -55,13 +54,22 @@ class Step:
         self._staging = make_staging(page_table.device.device)
         self._graphs = GraphPool()
         self.last_tokens = torch.full_like(page_table.device[:, 0], -1)
+        self._row_numbers = torch.arange(len(self.last_tokens), dtype=torch.int32, device=self.last_tokens.device)
 
     def stage(self, batch: Batch) -> Staged:
         """Send what the forward pass of this batch reads to the device."""
         self._staging.begin()
-        staged = self._add(batch, padded=None)
+        staged = Staged(
+            cells=stage_cells(batch.page_table_update, self._staging),
+            inputs=stage_inputs(batch, self._page_table, self._staging),
+            metadata=self._ctx.attn_backend.plan(batch, self._staging),
+        )
         self._staging.send()
         return staged
+
+    def keep_staged_until(self, event: torch.cuda.Event | None) -> None:
+        """When what the last batch was given has been read."""
+        self._staging.keep_until(event)
 
     def run(self, staged: Staged) -> torch.Tensor:
         """Hidden states after the final norm, [T, H]."""
@@ -100,20 +108,16 @@ class Step:
         self._staging.send()
         return cast(Decoded, self._graphs.replay(key))
 
-    def _add(self, batch: Batch, padded: int | None) -> Staged:
-        return Staged(
-            cells=stage_cells(batch.page_table_update, self._staging, padded and _max_cells(padded)),
-            inputs=stage_inputs(batch, self._page_table, self._staging, padded),
-            metadata=self._ctx.attn_backend.plan(batch, self._staging, padded),
-        )
-
     def _add_padded(self, batch: Batch, size: int) -> tuple[Staged, torch.Tensor]:
-        """And the sampler's settings for each row."""
-        staged = self._add(batch, padded=size)
+        """What `stage` sends, for `size` rows, and the sampler's settings for each row."""
+        staging, table = self._staging, self._page_table
+        staged = Staged(
+            cells=stage_cells(batch.page_table_update, staging, _max_cells(size)),
+            inputs=stage_decodes(batch, table, staging, size, self._row_numbers),
+            metadata=self._ctx.attn_backend.plan(batch, staging, size),
+        )
         settings = self._sampler.settings(batch.reqs)
-        padding = np.zeros((size - len(settings), settings.shape[1]), settings.dtype)
-        rows = self._staging.add(np.concatenate([settings, padding]).ravel(), settings.shape[1] * size)
-        return staged, rows.view(size, -1)
+        return staged, staging.add(settings.ravel(), settings.shape[1] * size)
 
     def _decode(self, staged: Staged, settings: torch.Tensor) -> Decoded:
         """What is captured: nothing here waits for the device, or depends on a value."""

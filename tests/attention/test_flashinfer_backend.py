@@ -140,7 +140,7 @@ class FixedStaging:
     def begin(self) -> None:
         self._turn = -1
 
-    def add(self, values: np.ndarray, capacity: int | None = None) -> torch.Tensor:
+    def add(self, values: np.ndarray, capacity: int | None = None, fill: float = 0) -> torch.Tensor:
         self._turn += 1
         assert capacity is not None
         if self._turn == len(self._buffers):

@@ -93,7 +93,7 @@ class PaddingStaging(HostStaging):
     def __init__(self) -> None:
         self.capacities: list[int | None] = []
 
-    def add(self, values: np.ndarray, capacity: int | None = None) -> torch.Tensor:
+    def add(self, values: np.ndarray, capacity: int | None = None, fill: float = 0) -> torch.Tensor:
         self.capacities.append(capacity)
         assert capacity is not None
         assert len(values) <= capacity
