@@ -88,7 +88,7 @@ class Engine:
 
         NCCL does not end while a graph calls it, so this comes before the ranks part.
         """
-        for name in ("_step", "kv_pool", "model"):
+        for name in ("_step", "kv_pool", "page_table", "model"):
             self.__dict__.pop(name, None)
         if self.device.type == "cuda":
             gc.collect()

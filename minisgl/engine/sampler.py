@@ -83,8 +83,8 @@ class Sampler:
     def choose(self, logits: torch.Tensor, settings: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """[N] int32 tokens as in `SampleOutput`, without edits. Never waits; a CUDA graph may hold it.
 
-        logits: [N, V], not changed. settings: those of `settings` on the device, of N rows or more. out: where the
-        tokens are wanted. Only where `has_kernels`.
+        logits: [N, V], not changed. settings: those of `settings` on the device, flat or not, of N rows or more. out:
+        where the tokens are wanted. Only where `has_kernels`.
         """
         tokens: torch.Tensor = triton.operation("sampling", "sample_tokens")(logits, settings, out)
         return tokens
