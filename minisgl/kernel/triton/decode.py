@@ -17,7 +17,7 @@ from minisgl.kernel.attention_work import ITEM_FIELDS, DecodeConfig, Partials, d
 from minisgl.kernel.triton.blocks import LOG2_E, absorb_parts, attend_block, load_field, load_pages, slots_of
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
-HEADS_AT_ONCE = 16  # a warp: partial results that are read together when a row is joined
+HEADS_AT_ONCE = 32  # a warp: partial results that are read together when a row is joined
 
 
 @triton.jit
@@ -32,14 +32,6 @@ def _load_item(items, item, last, FIELDS: tl.constexpr):
     )
 
 
-@triton.jit
-def _fetch_lines(rows, FETCH: tl.constexpr):
-    """Ask for what begins at each of `rows` into the cache of the whole GPU. It is no harm if it changes later."""
-    tl.inline_asm_elementwise(
-        FETCH, "=r,l", [rows.to(tl.int64, bitcast=True)], dtype=tl.int32, is_pure=False, pack=1
-    )  # fmt: skip
-
-
 @triton.jit(do_not_specialize=["table_stride"])
 def _decode(
     q, k_cache, v_cache, page_table, items, columns, out, part_o, part_lse, arrivals,
@@ -47,9 +39,10 @@ def _decode(
     PAGE_SIZE: tl.constexpr, NUM_KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr,
     FIELDS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     BLOCK_G: tl.constexpr, STAGES: tl.constexpr, AT_ONCE: tl.constexpr, PRECISION: tl.constexpr,
-    FETCH: tl.constexpr, BESIDE: tl.constexpr, PDL: tl.constexpr,
+    BESIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    begin_next(PDL)
+    if not BESIDE:  # else the join would take its places, all on few processors, while tiles run
+        begin_next(PDL)
     column = tl.program_id(0) // NUM_KV_HEADS
     kv_head = tl.program_id(0) % NUM_KV_HEADS
     is_head = tl.arange(0, BLOCK_M) < GROUP
@@ -64,10 +57,6 @@ def _decode(
     row, table_row, begin, end, first, count = _load_item(items, first_item, last_item, FIELDS)
     table = page_table + table_row.to(tl.int64) * table_stride
     pages = load_pages(table, begin + tl.arange(0, BLOCK_N), end, PAGE_SIZE)
-    if FETCH is not None:
-        cells = slots_of(pages, begin + tl.arange(0, BLOCK_N), end, PAGE_SIZE) * slot_stride
-        _fetch_lines(k_head + cells, FETCH)
-        _fetch_lines(v_head + cells, FETCH)
     if not BESIDE:
         wait_for_last(PDL)
     for item in range(first_item, last_item):
@@ -155,12 +144,6 @@ def paged_decode(
         BLOCK_D=triton.next_power_of_2(head_dim), STAGES=config.stages, BLOCK_G=block_g,
         AT_ONCE=max(1, HEADS_AT_ONCE * config.num_warps // block_g),
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
-        FETCH=_fetch_instruction(k_cache) if pdl else None, BESIDE=partials.beside, PDL=pdl,
+        BESIDE=partials.beside, PDL=pdl,
         num_warps=config.num_warps, maxnreg=config.registers, launch_pdl=pdl,
     )  # fmt: skip
-
-
-def _fetch_instruction(cache: torch.Tensor) -> str | None:
-    """It fetches one head of one token; None where that is no multiple of what the hardware takes."""
-    size = cache.shape[2] * cache.element_size()
-    return f"cp.async.bulk.prefetch.L2.global [$1], {size}; mov.u32 $0, 0;" if size % 16 == 0 else None
