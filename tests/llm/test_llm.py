@@ -6,6 +6,7 @@ import gc
 import os
 import threading
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +164,16 @@ def test_threads_share_one_llm(llm: LLM) -> None:
 def test_several_llms_live_in_one_process(tiny: Path) -> None:
     with LLM(str(tiny), num_page_override=64) as one, LLM(str(tiny), num_page_override=64, page_size=4) as other:
         assert one.generate(PROMPT, SHORT)[0]["token_ids"] == other.generate(PROMPT, SHORT)[0]["token_ids"]
+
+
+def test_an_llm_that_was_shut_down_holds_neither_model_nor_pool_nor_page_table(tiny: Path) -> None:
+    with LLM(str(tiny), num_page_override=64) as llm:
+        llm.generate(PROMPT, SHORT)
+        engine = llm._parts.engine
+        held = [weakref.ref(part) for part in (engine.model, engine.kv_pool, engine.page_table)]
+    gc.collect()
+    assert [ref() for ref in held] == [None, None, None]
+    assert llm.stats()["num_batches"] > 0
 
 
 def test_every_batch_passes_through_the_instance(llm: LLM) -> None:
