@@ -72,13 +72,18 @@ class CallShape:
         return max(MIN_FLOAT_WORKSPACE, max(decode_rows, prefill_rows) * (self.head_dim + 1) * 4 + (1 << 20))
 
 
-def checked_shape(config: AttnConfig) -> CallShape:
+def check_supported(dtype: torch.dtype, head_dim: int) -> None:
     """ValueError if FlashInfer has no kernel for such numbers or heads."""
-    dtype = config.kv_pool.k_cache(0).dtype
     if dtype not in DTYPES:
         raise ValueError(f"attention_backend='flashinfer' takes bfloat16 and float16, not dtype={dtype}")
-    if config.head_dim not in HEAD_DIMS:
-        raise ValueError(f"attention_backend='flashinfer' takes head_dim 64, 128 and 256, not {config.head_dim}")
+    if head_dim not in HEAD_DIMS:
+        raise ValueError(f"attention_backend='flashinfer' takes head_dim 64, 128 and 256, not {head_dim}")
+
+
+def checked_shape(config: AttnConfig) -> CallShape:
+    """Errors of `check_supported`."""
+    dtype = config.kv_pool.k_cache(0).dtype
+    check_supported(dtype, config.head_dim)
     return CallShape(config.page_size, config.num_qo_heads, config.num_kv_heads, config.head_dim, dtype)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from minisgl.attention.flashinfer_calls import check_installed
+from minisgl.attention.flashinfer_calls import check_installed, check_supported
 from minisgl.distributed import TPInfo
 from minisgl.engine.config import EngineConfig
 from minisgl.kernel import triton
@@ -59,10 +59,13 @@ def resolve(
     device = _resolve_device(config.device, hardware, tp)
     on_gpu = device.type == "cuda"
     backend = resolve_backend(config.attention_backend, on_gpu)
+    dtype = _resolve_dtype(config.dtype, model.dtype, device, hardware)
+    if backend == "flashinfer":
+        check_supported(dtype, model.head_dim)
     max_running_req = config.max_running_req or (256 if on_gpu else 64)
     spec = EngineSpec(
         device=device,
-        dtype=_resolve_dtype(config.dtype, model.dtype, device, hardware),
+        dtype=dtype,
         load_format=config.load_format,
         attention_backend=backend,
         page_size=config.page_size,

@@ -10,6 +10,7 @@ import torch
 from support.dense_attention import read_json
 
 from minisgl import LLM, SamplingParams
+from minisgl.engine import spec
 from minisgl.engine.config import EngineConfig
 from minisgl.engine.spec import resolve
 from minisgl.models import ModelConfig
@@ -43,6 +44,16 @@ def test_a_missing_package_is_named_before_anything_is_loaded(monkeypatch: pytes
     model = ModelConfig.from_hf(read_json("llama_biases", "config.json"))
     with pytest.raises(ValueError, match="attention_backend='flashinfer' needs the package flashinfer-python"):
         resolve(EngineConfig(attention_backend="flashinfer"), model, hardware)
+
+
+def test_what_flashinfer_has_no_kernels_for_is_refused_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch):
+    hardware = replace(find_hardware(), gpus=(Gpu("a GPU", 1 << 30, (9, 0)),))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(spec, "check_installed", lambda: None)
+    model = ModelConfig.from_hf(read_json("llama_biases", "config.json"))
+    for dtype, words in (("float32", "takes bfloat16"), ("bfloat16", "takes head_dim 64, 128 and 256, not 16")):
+        with pytest.raises(ValueError, match=f"attention_backend='flashinfer' {words}"):
+            resolve(EngineConfig(attention_backend="flashinfer", dtype=dtype), model, hardware)
 
 
 def test_ranks_without_sockets_are_refused_before_anything_is_loaded(tiny: Path, monkeypatch: pytest.MonkeyPatch):
