@@ -38,19 +38,20 @@ def slots_of(pages, positions, end, PAGE_SIZE: tl.constexpr):
 def absorb_parts(part_o, part_lse, parts, is_part, heads, is_head, dims, best, total, acc, NUM_HEADS: tl.constexpr,
                  HEAD_DIM: tl.constexpr):  # fmt: skip
     """Partial results `parts` [P], where they are any, of heads [G], on top of a maximum and sum [G], output [G, D]."""
-    at = parts[:, None] * NUM_HEADS + heads[None, :]
-    mask = is_part[:, None] & is_head[None, :]
+    # Heads come first, so that warps are dealt heads and not parts, which they would have to join by barriers.
+    at = parts[None, :] * NUM_HEADS + heads[:, None]
+    mask = is_part[None, :] & is_head[:, None]
     # Written by other programs, perhaps of this same kernel: not from the cache nearest.
     lse = tl.load(part_lse + at, mask=mask, other=float("-inf"), cache_modifier=".cg")
     inside = mask[:, :, None] & (dims < HEAD_DIM)[None, None, :]
     o_at = at[:, :, None] * HEAD_DIM + dims[None, None, :]
     o = tl.load(part_o + o_at, mask=inside, other=0.0, cache_modifier=".cg")
-    new_best = tl.maximum(best, tl.max(lse, 0))
+    new_best = tl.maximum(best, tl.max(lse, 1))
     shift = tl.where(new_best == float("-inf"), 0.0, new_best)
     shrink = tl.exp2(best - shift)
-    weights = tl.exp2(lse - shift[None, :])
-    total = total * shrink + tl.sum(weights, 0)
-    acc = acc * shrink[:, None] + tl.sum(o * weights[:, :, None], 0)
+    weights = tl.exp2(lse - shift[:, None])
+    total = total * shrink + tl.sum(weights, 1)
+    acc = acc * shrink[:, None] + tl.sum(o * weights[:, :, None], 1)
     return new_best, total, acc
 
 

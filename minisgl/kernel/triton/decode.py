@@ -17,7 +17,8 @@ from minisgl.kernel.attention_work import ITEM_FIELDS, DecodeConfig, Partials, d
 from minisgl.kernel.triton.blocks import LOG2_E, absorb_parts, attend_block, load_field, load_pages, slots_of
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
-HEADS_AT_ONCE = 32  # a warp: partial results that are read together when a row is joined
+# Partial results that are read together when a row is joined: of so many heads a warp, and no more of one than that.
+HEADS_AT_ONCE, PARTS_AT_ONCE = 32, 16
 
 
 @triton.jit
@@ -142,7 +143,7 @@ def paged_decode(
         PAGE_SIZE=page_size, NUM_KV_HEADS=num_kv_heads, GROUP=group, HEAD_DIM=head_dim,
         FIELDS=ITEM_FIELDS, BLOCK_M=max(16, block_g), BLOCK_N=config.block,
         BLOCK_D=triton.next_power_of_2(head_dim), STAGES=config.stages, BLOCK_G=block_g,
-        AT_ONCE=max(1, HEADS_AT_ONCE * config.num_warps // block_g),
+        AT_ONCE=max(1, min(PARTS_AT_ONCE, HEADS_AT_ONCE * config.num_warps // block_g)),
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         BESIDE=partials.beside, PDL=pdl,
         num_warps=config.num_warps, maxnreg=config.registers, launch_pdl=pdl,

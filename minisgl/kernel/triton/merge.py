@@ -13,8 +13,7 @@ from minisgl.kernel.attention_work import Partials
 from minisgl.kernel.triton.blocks import absorb_parts
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
-# So that all programs of a large batch run at once. One warp each: several would be dealt parts, and join by barriers.
-PARTS_AT_ONCE, HEADS_AT_ONCE = 8, 2
+PARTS_AT_ONCE, HEADS_AT_ONCE, WARPS = 4, 4, 4
 
 
 @triton.jit
@@ -57,5 +56,5 @@ def merge_partials(out: torch.Tensor, partials: Partials, parts: torch.Tensor, p
     _merge[(len(part_begins) - 1, triton.cdiv(num_heads, HEADS_AT_ONCE))](
         out, partials.o, partials.lse, parts, part_begins,
         NUM_HEADS=num_heads, HEAD_DIM=head_dim, BLOCK_D=triton.next_power_of_2(head_dim), AT_ONCE=PARTS_AT_ONCE,
-        HEADS=HEADS_AT_ONCE, PDL=pdl, num_warps=1, launch_pdl=pdl,
+        HEADS=HEADS_AT_ONCE, PDL=pdl, num_warps=WARPS, launch_pdl=pdl,
     )  # fmt: skip
