@@ -64,9 +64,7 @@ class TextStream:
 
     def _plain(self, token_ids: Sequence[int], final: bool) -> str:
         """Their text, where no stop string is looked for."""
-        if (
-            final and self._num_tokens == 0
-        ):  # all there is: half the work, and others may have the interpreter meanwhile
+        if final and self._num_tokens == 0:  # all at once is half the work, and others have the interpreter meanwhile
             return self._tokenizer.decode(token_ids, self._skip_special_tokens)
         text = self._detokenizer.push(token_ids)
         return text + self._detokenizer.flush() if final else text

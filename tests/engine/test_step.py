@@ -142,6 +142,18 @@ def test_a_token_that_the_host_awaits_is_taken_from_the_last_step() -> None:
 
 
 @pytest.mark.usefixtures("by_kernels")
+def test_padded_rows_store_nothing() -> None:
+    step = make_step("triton")
+    with torch.inference_mode():
+        step.capture([8], MAX_LEN)
+        keys = step._ctx.kv_pool.k_cache(0)
+        before = keys.clone()
+        assert step.replay(decodes(step, [9, 12])) is not None
+    changed = (keys != before).any(dim=-1).any(dim=-1).nonzero()[:, 0]
+    assert changed.tolist() == [(1 + 2) * PAGE_SIZE, (9 + 2) * PAGE_SIZE + 3]
+
+
+@pytest.mark.usefixtures("by_kernels")
 def test_what_no_graph_holds_is_not_replayed() -> None:
     step = make_step("triton")
     with torch.inference_mode():
