@@ -161,6 +161,11 @@ def test_what_no_graph_holds_is_not_replayed() -> None:
         assert step.replay(decodes(step, [9, 12, 6])) is None
         prompt = Req(0, 0, 0, 5, 9, 5, np.arange(5, dtype=np.int32), SamplingParams())
         assert step.replay(Batch((prompt,), NO_UPDATE, step=0)) is None
+        few = decodes(step, [9, 12])
+        assert step.replay(few) is not None
+        cells = few.page_table_update
+        many = PageTableUpdate(*(np.resize(numbers, 400) for numbers in (cells.rows, cells.cols, cells.pages)))
+        assert step.replay(Batch(few.reqs, many, step=0)) is None
 
 
 @pytest.mark.parametrize(("largest", "sizes"), [(1, [1]), (3, [1, 2, 3]), (40, [1, 2, 4, 8, 16, 32, 40])])
