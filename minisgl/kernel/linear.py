@@ -13,14 +13,17 @@ from minisgl.kernel.gemm_tiling import gemm_tiling
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
-# With more rows, cuBLAS and kernels for the rest take less time than one for all.
-MAX_ROWS = 4
+# With more rows, a GEMM and kernels for the rest take less time than one for all.
+MAX_ROWS = 2
 # The largest K of a norm that is part of it: every program computes the norm for itself, of ever more elements.
 MAX_NORM_SIZE = 2048
 
 
 def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, gated: bool = False) -> torch.Tensor:
-    """x [T, K] times the transpose of weight [N, K], plus bias [N]; gated: `silu_and_mul` of that, [T, N / 2]."""
+    """x [T, K] times the transpose of weight [N, K], plus bias [N]; gated: `silu_and_mul` of that, [T, N / 2].
+
+    Rows of x that lie apart, other numbers than bfloat16 and other GPUs than a Hopper are torch's.
+    """
     if _is_small(x):
         out, _ = triton.operation("linear", "small_linear")(x, weight, bias, gated)
         return cast(torch.Tensor, out)

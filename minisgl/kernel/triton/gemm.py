@@ -7,18 +7,18 @@ before the last kernel is waited for, since nothing in a step writes weights.
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 import triton
 import triton.language as tl
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from minisgl.kernel.gemm_tiling import GemmTiling
 from minisgl.kernel.triton.activation import silu
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
-MAX_TILES = 4096  # that several programs share
+MAX_TILES = 1024  # that several programs share
 PIECE = 256  # elements of two bytes that one instruction asks for
+_ARRIVALS = WeakTensorKeyDictionary()  # by weight
 
 
 def gemm(
@@ -29,8 +29,8 @@ def gemm(
     All of one dtype of two bytes. T is at least 1, K a multiple of the tiling's split * block_k.
     """
     rows, size = x.shape
-    assert x.is_contiguous(), x.stride()
-    assert weight.is_contiguous(), weight.stride()
+    assert x.is_contiguous(), f"rows of x {tuple(x.shape)} do not lie side by side: strides {x.stride()}"
+    assert weight.is_contiguous(), f"rows of the weight do not lie side by side: strides {weight.stride()}"
     assert weight.shape[1] == size, (x.shape, weight.shape)
     assert size % (tiling.split * tiling.block_k) == 0, (size, tiling)
     assert tiling.split * tiling.ahead <= size, (size, tiling)
@@ -43,7 +43,7 @@ def gemm(
     else:
         assert tiles * row_tiles <= MAX_TILES, (weight.shape, tiling)
         shape = (tiles, row_tiles, tiling.split, tiling.block_n, tiling.block_m)
-        partials, arrivals = torch.empty(shape, dtype=torch.float32, device=x.device), _arrivals(x.device)
+        partials, arrivals = torch.empty(shape, dtype=torch.float32, device=x.device), _arrivals(weight)
     _gemm[(row_tiles, tiles, tiling.split)](
         *(x, weight, bias, out, partials, arrivals, rows, num_outputs, size),
         *(size // (tiling.split * tiling.block_k), tiling.block_m, tiling.block_n, tiling.block_k, tiling.split),
@@ -55,10 +55,21 @@ def gemm(
     return out
 
 
-@cache
-def _arrivals(device: torch.device) -> torch.Tensor:
-    """How many programs of a tile are done: 0 between calls. A device computes one step at a time."""
-    return torch.zeros(MAX_TILES, dtype=torch.int32, device=device)
+def _arrivals(weight: torch.Tensor) -> torch.Tensor:
+    """How many programs of each tile of its features are done, [MAX_TILES] int32: 0 between calls.
+
+    A weight has its own as long as it lives. So engines on one device may compute at the same time, each on a stream of
+    its own, as one does that captures its graphs while another one works; one weight is multiplied by one call at a
+    time. A graph keeps the address, and what is zeroed in a graph is not zero before a replay: a weight's first call
+    is not captured.
+    """
+    found: torch.Tensor | None = _ARRIVALS.get(weight)
+    if found is None:
+        capturing = weight.is_cuda and torch.cuda.is_current_stream_capturing()
+        assert not capturing, "the first multiplication by a weight must not be captured in a CUDA graph"
+        found = torch.zeros(MAX_TILES, dtype=torch.int32, device=weight.device)
+        _ARRIVALS[weight] = found
+    return found
 
 
 @triton.jit(do_not_specialize=["num_rows"])

@@ -57,8 +57,8 @@ def small_linear(
     """
     rows, size = x.shape
     features = weight.shape[0]
-    assert x.is_contiguous(), x.stride()
-    assert weight.is_contiguous(), weight.stride()
+    assert x.is_contiguous(), f"rows of x {tuple(x.shape)} do not lie side by side: strides {x.stride()}"
+    assert weight.is_contiguous(), f"rows of the weight do not lie side by side: strides {weight.stride()}"
     assert weight.shape[1] == size, (x.shape, weight.shape)
     total = x if residual is None else torch.empty_like(x)
     out = torch.empty((rows, features // 2 if gated else features), dtype=x.dtype, device=x.device)

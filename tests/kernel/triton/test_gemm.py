@@ -82,7 +82,33 @@ def test_programs_that_share_a_tile_add_up_in_one_order(gated: bool):
     for _ in range(20 if ON_GPU else 1):
         assert torch.equal(gemm(x.flip(0), weight, None, gated, tiles).flip(0), first)
         assert torch.equal(gemm(x[:3].contiguous(), weight, None, gated, tiles), first[:3])
-    assert not module._arrivals(x.device).any()
+    assert not module._arrivals(weight).any()
+
+
+def test_weights_count_for_themselves_while_they_live():
+    """Engines side by side do not count each other's programs."""
+    x, weights = random(4, 512), [random(64, 512, seed=i) for i in range(2)]
+    before = len(module._ARRIVALS)
+    for weight in [*weights, *weights]:
+        gemm(x, weight, None, False, tiling(split=2))
+    assert len(module._ARRIVALS) == before + 2
+    assert module._arrivals(weights[0]).data_ptr() != module._arrivals(weights[1]).data_ptr()
+    del weight, weights
+    assert len(module._ARRIVALS) == before
+
+
+@pytest.mark.gpu
+def test_a_first_call_is_not_captured(monkeypatch: pytest.MonkeyPatch):
+    x, weight = random(4, 512), random(64, 512, seed=1)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(AssertionError, match="captured"):
+        gemm(x, weight, None, False, tiling(split=2))
+    gemm(x, weight, None, False, tiling())  # nobody is counted
+
+
+def test_rows_apart_from_each_other_are_refused_with_their_strides():
+    with pytest.raises(AssertionError, match=r"side by side: strides \(1024, 1\)"):
+        gemm(random(4, 1024)[:, :512], random(64, 512), None, False, tiling())
 
 
 def test_a_k_that_its_blocks_do_not_fill_is_refused():
