@@ -49,7 +49,7 @@ def running_ranks(config: LLMConfig, path: Path, size: int) -> Iterator[RankChil
     folder, ranks = new_folder(), range(1, size)
     kwargs = config.to_kwargs() | {"model": str(path)}
     with contextlib.ExitStack() as stack:
-        threads = stack.enter_context(_shared_cores(size))
+        threads = stack.enter_context(shared_cores(size))
         processes = [stack.enter_context(running(MODULE, folder, OMP_NUM_THREADS=threads)) for _ in ranks]
         stack.enter_context(made(folder))
         inbox = stack.enter_context(contextlib.closing(SocketInbox(folder / NEWS, rank_news_codec(), bind=True)))
@@ -68,13 +68,14 @@ def plans_name(rank: int) -> str:
 
 
 @contextlib.contextmanager
-def _shared_cores(size: int) -> Iterator[str]:
+def shared_cores(size: int) -> Iterator[str]:
     """How many threads each rank computes with, rank 0 included. A user's own OMP_NUM_THREADS is kept."""
     given, before = os.environ.get("OMP_NUM_THREADS"), torch.get_num_threads()
+    share = max(before // size, 1)
     if given is None:
-        torch.set_num_threads(max(before // size, 1))
+        torch.set_num_threads(share)
     try:
-        yield given or str(torch.get_num_threads())
+        yield given or str(share)
     finally:
-        if given is None:
+        if given is None and torch.get_num_threads() == share:  # else another engine has put back more already
             torch.set_num_threads(before)

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from minisgl.llm import LLMConfig, rank_process
 from minisgl.llm.lifeline import PARENT_DIED
+from minisgl.llm.rank_children import shared_cores
 from minisgl.message import LocalQueue, ShutdownMsg
 from minisgl.message.plans import RankFailed, RankOrder, RankStarted
 
@@ -50,6 +52,20 @@ def test_a_rank_that_is_told_to_end_before_it_has_loaded_ends_without_a_word(mon
     config = LLMConfig.from_kwargs(model="m", tensor_parallel_size=2)
     assert rank_process.RankProcess(1, config, inbox, outbox).run() == 0  # type: ignore[arg-type]
     assert outbox.sent == [RankStarted(1)]
+
+
+def test_engines_that_end_in_any_order_leave_all_cores_to_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    before = torch.get_num_threads()
+    first, second = shared_cores(2), shared_cores(2)
+    try:
+        torch.set_num_threads(2)
+        assert first.__enter__() == second.__enter__() == "1"
+        first.__exit__(None, None, None)
+        second.__exit__(None, None, None)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_parent_that_dies_before_it_said_anything_leaves_neither_process_nor_folder(tmp_path: Path) -> None:
