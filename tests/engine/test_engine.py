@@ -11,7 +11,10 @@ import torch
 from minisgl.core import Batch, ForwardInput, PageTableUpdate, Req, SamplingParams
 from minisgl.engine.engine import Engine, wants_prompt_logprobs
 from minisgl.engine.graphs import NO_UPDATE
-from minisgl.engine.inputs import PageTable
+from minisgl.engine.inputs import PageTable, StepInputs
+from minisgl.engine.sampler import Sampler
+from minisgl.engine.step import Decoded
+from minisgl.kernel import BROKEN
 
 
 def req(cached_len: int, prompt_logprobs: int | None, prompt_len: int = 8) -> Req:
@@ -45,3 +48,23 @@ def test_cells_of_a_batch_that_had_no_memory_reach_the_device_all_the_same(monke
     assert "out of memory" in result.errors[0]
     assert engine.page_table.device.tolist() == [[0, 0, 0, 0], [0, 0, 0, 7]]
     assert engine._step.last_tokens.tolist() == [-1, -1]
+
+
+def test_rows_of_a_replayed_batch_that_want_more_are_sampled_again_and_the_others_kept() -> None:
+    """Hidden states stand in for logits here. A broken row stays broken, whatever it wants."""
+    hidden = torch.zeros(4, 6)  # of a batch of three, padded
+    hidden[:, 2] = 1
+    hidden[2, 5] = torch.nan
+    params = (SamplingParams(), SamplingParams(logit_bias={4: 9.0}, logprobs=0), SamplingParams(logprobs=0))
+    ids = np.zeros(9, np.int32)
+    batch = Batch(tuple(Req(row, row, 8, 9, 20, 4, ids, p) for row, p in enumerate(params)), NO_UPDATE, step=0)
+    inputs = StepInputs(*torch.zeros(5, 4, dtype=torch.int32))
+    tokens = torch.tensor([3, 2, BROKEN, 7], dtype=torch.int32)
+    engine = Engine.__new__(Engine)
+    engine.device, engine.sampler = torch.device("cpu"), Sampler(6, "cpu")
+    engine.model = SimpleNamespace(compute_logits=lambda rows: rows)  # type: ignore[assignment]
+    result = engine._take_decoded(batch, Decoded(inputs, hidden, tokens)).result()
+    assert result.next_tokens.tolist() == [3, 4, -1]
+    assert tokens.tolist() == [3, 4, BROKEN, 7]
+    assert [entry and entry.token_id for entry in result.logprobs] == [None, 4, None]
+    assert list(result.errors) == [2]
