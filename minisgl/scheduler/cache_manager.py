@@ -247,7 +247,9 @@ class CacheManager:
             f"free {num_free} + cached {num_cached} + private or retired {len(pages) - num_free - num_cached}"
             f" pages are not the {self.num_pages} of the pool"
         )
-        assert np.bincount(pages, minlength=self.num_pages).max() == 1, "a page is in two places"
+        outside = pages[(pages < 0) | (pages >= self.num_pages)]
+        assert len(outside) == 0, f"pages {outside.tolist()} are not in the pool of {self.num_pages}"
+        assert np.bincount(pages).max() == 1, "a page is in two places"
 
     def _check_rows(self) -> None:
         locked: set[int] = set()

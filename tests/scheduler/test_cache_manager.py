@@ -41,6 +41,15 @@ def test_a_duplicate_page_leaves_the_row_of_the_live_request() -> None:
     assert [told[second.table_idx, col] for col in range(3)] == row(manager, first)
 
 
+@pytest.mark.parametrize(("page", "words"), [(-1, r"pages \[-1\] are not in the pool"), (0, "a page is in two places")])
+def test_a_row_that_names_a_wrong_page_is_found(page: int, words: str) -> None:
+    manager = CacheManager(16, 1, 4, 16, "radix")
+    allocation = start(manager, ids(5, 6, 7), 8)
+    manager.page_table.write(allocation.table_idx, 1, ids(page))
+    with pytest.raises(AssertionError, match=words):
+        manager.check_integrity()
+
+
 def test_a_duplicate_page_waits_for_the_batches_that_read_it() -> None:
     manager = CacheManager(32, 1, 4, 16, "radix")
     first, second = start(manager, ids(5, 6, 7), 8), start(manager, ids(5, 6, 7), 8)
