@@ -215,11 +215,16 @@ def test_no_memory_on_all_ranks_fails_a_batch_and_on_one_alone_the_engine(
             llm.generate(PROMPTS[0], LONG)
 
 
-def test_no_memory_on_rank_0_alone_ends_the_engine(tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followers, "AGREE_S", 0.2)
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["alone", "and elsewhere on rank 1"])
+def test_no_memory_on_rank_0_ends_the_engine(elsewhere: bool, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followers, "AGREE_S", 5.0 if elsewhere else 0.2)
+    if elsewhere:
+        monkeypatch.setattr(rank_children, "MODULE", "support.failing_rank")
+        monkeypatch.setenv(FAIL_AT, "1")
     with LLM(tiny, num_page_override=2048, tensor_parallel_size=2) as llm:
         leader = llm._parts.leader
         assert leader is not None
+        llm.spec.tp.joined.num_calls += elsewhere  # as if it had come one collective further
         leader._forward = out_of_memory_at(leader._forward, {1})
         with pytest.raises(EngineDied, match="rank 0 ran out of memory in step 1"):
             llm.generate(PROMPTS[0], GREEDY)
