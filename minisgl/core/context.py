@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class KVPool(Protocol):
-    """The tensors that hold K and V, by slot. H heads (of this rank), D head dim, T tokens."""
+    """The tensors that hold K and V, by slot. H heads (of this rank), D head dim."""
 
     def k_cache(self, layer_id: int) -> torch.Tensor:
         """[num_pages * page_size, H, D], a view."""
@@ -23,10 +23,6 @@ class KVPool(Protocol):
 
     def v_cache(self, layer_id: int) -> torch.Tensor:
         """[num_pages * page_size, H, D], a view."""
-        ...
-
-    def store_kv(self, k: torch.Tensor, v: torch.Tensor, out_loc: torch.Tensor, layer_id: int) -> None:
-        """Write k, v [T, H, D] to slots out_loc [T]."""
         ...
 
 

@@ -40,7 +40,6 @@ add_rms_norm = _fastest(torch_ops.add_rms_norm, "norm")
 silu_and_mul = _fastest(torch_ops.silu_and_mul, "activation")
 rotary_turns = _fastest(torch_ops.rotary_turns, "rotary")
 apply_rotary = _fastest(torch_ops.apply_rotary, "rotary")
-rotate_and_store = _fastest(torch_ops.rotate_and_store, "rotary")
 store_cache = _fastest(torch_ops.store_cache, "rotary")
 mark_broken = _fastest(torch_ops.mark_broken, "broken")
 decode_attention = _fastest(torch_ops.decode_attention)
@@ -64,7 +63,6 @@ __all__ = [
     "paged_decode",
     "rms_norm",
     "rotary_turns",
-    "rotate_and_store",
     "silu_and_mul",
     "store_cache",
     "tile_attention",

@@ -156,27 +156,6 @@ def store_cache(
     )
 
 
-def rotate_and_store(
-    qkv: torch.Tensor,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    num_qo_heads: int,
-    num_kv_heads: int,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    out_loc: torch.Tensor,
-    q_weight: torch.Tensor | None = None,
-    k_weight: torch.Tensor | None = None,
-    eps: float = 0.0,
-) -> None:
-    q, k, v = qkv.split_with_sizes([num_qo_heads, num_kv_heads, num_kv_heads], dim=1)
-    if q_weight is not None and k_weight is not None:
-        q.copy_(rms_norm(q, q_weight, eps))
-        k.copy_(rms_norm(k, k_weight, eps))
-    apply_rotary(qkv, cos, sin, num_qo_heads + num_kv_heads)
-    store_cache(k_cache, v_cache, out_loc, k, v)
-
-
 def decode_attention(
     q: torch.Tensor,
     k_cache: torch.Tensor,

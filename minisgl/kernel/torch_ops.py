@@ -70,32 +70,6 @@ def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, num_head
     heads.mul_(cos).addcmul_(swapped, sin)
 
 
-def rotate_and_store(
-    qkv: torch.Tensor,
-    cos: torch.Tensor,
-    sin: torch.Tensor,
-    num_qo_heads: int,
-    num_kv_heads: int,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    out_loc: torch.Tensor,
-    q_weight: torch.Tensor | None = None,
-    k_weight: torch.Tensor | None = None,
-    eps: float = 0.0,
-) -> None:
-    """Make a projection's q and k ready for attention, in place, and store k and v.
-
-    qkv [T, Hq + 2 Hkv, D]: every head of q and k is normalised first, if there are weights [D] for that, then turns as
-    by `apply_rotary`; k and v go to slots out_loc [T] int32 as by `store_cache`.
-    """
-    q, k, v = qkv.split_with_sizes([num_qo_heads, num_kv_heads, num_kv_heads], dim=1)
-    if q_weight is not None and k_weight is not None:
-        q.copy_(rms_norm(q, q_weight, eps))
-        k.copy_(rms_norm(k, k_weight, eps))
-    apply_rotary(qkv, cos, sin, num_qo_heads + num_kv_heads)
-    store_cache(k_cache, v_cache, out_loc, k, v)
-
-
 def grouped_linear(x: torch.Tensor, weight: GroupedTensor, bias: torch.Tensor | None) -> torch.Tensor:
     """x [T, K] times the transpose of weight [N, K], rounded to x's dtype first, plus bias [N]: [T, N]."""
     return F.linear(x, weight.dequantize().to(x.dtype), bias)

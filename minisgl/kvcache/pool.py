@@ -1,13 +1,11 @@
 """The KV pool: one buffer that holds the keys and values of every layer, by slot.
 
-Shape letters: L layers, P pages, S page size, H KV heads of this rank, D head dim, T tokens.
+Shape letters: L layers, P pages, S page size, H KV heads of this rank, D head dim.
 """
 
 from __future__ import annotations
 
 import torch
-
-from minisgl.kernel import store_cache
 
 
 class MHAKVCache:
@@ -60,7 +58,3 @@ class MHAKVCache:
     def v_cache(self, layer_id: int) -> torch.Tensor:
         """[P * S, H, D]: the values of one layer by slot; a view."""
         return self._v_caches[layer_id]
-
-    def store_kv(self, k: torch.Tensor, v: torch.Tensor, out_loc: torch.Tensor, layer_id: int) -> None:
-        """Write k, v [T, H, D], of the pool's dtype, to slots out_loc [T] of a layer, in place."""
-        store_cache(self.k_cache(layer_id), self.v_cache(layer_id), out_loc, k, v)

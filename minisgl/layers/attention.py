@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from minisgl.core import Context
-from minisgl.kernel import rotate_and_store
+from minisgl.kernel.rotation import rotate_and_store
 from minisgl.layers.norm import RMSNorm
 from minisgl.layers.rotary import Rotation
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from minisgl.kernel import store_cache
 from minisgl.kvcache.pool import MHAKVCache
 
 CPU = torch.device("cpu")
@@ -31,7 +32,7 @@ def test_a_store_reaches_its_layer_and_slots_only():
         pool.k_cache(layer_id).zero_()
         pool.v_cache(layer_id).zero_()
     k, v = torch.randn(2, 2, 8).bfloat16(), torch.randn(2, 2, 8).bfloat16()
-    pool.store_kv(k, v, torch.tensor([19, 0], dtype=torch.int32), layer_id=1)
+    store_cache(pool.k_cache(1), pool.v_cache(1), torch.tensor([19, 0], dtype=torch.int32), k, v)
     assert torch.equal(pool.k_cache(1)[[19, 0]], k)
     assert torch.equal(pool.v_cache(1)[[19, 0]], v)
     assert not pool.k_cache(1)[1:19].any()

@@ -12,6 +12,7 @@ from support.table_groups import find_groups
 from minisgl.attention import AttnConfig, create_attention_backend
 from minisgl.core import Batch, PageTableUpdate, Req, SamplingParams
 from minisgl.engine.staging import make_staging
+from minisgl.kernel import store_cache
 from minisgl.kvcache.pool import MHAKVCache
 
 NUM_LAYERS = 2
@@ -107,7 +108,7 @@ class AttentionCase:
     def store_new(self, layer_id: int) -> None:
         """K and V of the new tokens go into the pool."""
         slots = [self.slots(uid, row.cached, row.cached + row.extend) for uid, row in enumerate(self.rows)]
-        self.pool.store_kv(self.k, self.v, torch.cat(slots).int(), layer_id)
+        store_cache(self.pool.k_cache(layer_id), self.pool.v_cache(layer_id), torch.cat(slots).int(), self.k, self.v)
 
     def expected(self) -> torch.Tensor:
         """[T, Hq * D] float64 by the book."""
@@ -146,11 +147,12 @@ class AttentionCase:
 
     def _fill_pool(self) -> None:
         for layer_id in range(NUM_LAYERS):
-            self.pool.k_cache(layer_id).fill_(float("nan"))
-            self.pool.v_cache(layer_id).fill_(float("nan"))
+            pool = self.pool.k_cache(layer_id), self.pool.v_cache(layer_id)
+            for cache in pool:
+                cache.fill_(float("nan"))
             for uid, row in enumerate(self.rows):
                 slots = self.slots(uid, 0, row.cached)
-                self.pool.store_kv(self._kv[0][slots], self._kv[1][slots], slots.int(), layer_id)
+                store_cache(*pool, slots.int(), self._kv[0][slots], self._kv[1][slots])
 
     def _req(self, uid: int, row: Row) -> Req:
         length = row.cached + row.extend
