@@ -39,22 +39,12 @@ class Split(NamedTuple):
     first: Int64
 
 
-# A block of a tile takes a processor as long as so many blocks of rows alone (1.35 us and 0.47 us on an H200).
-TILE_COST = 3
-
-
-def costs_of(lengths: IntArray, grain: int) -> IntArray:
-    """What items of `lengths` tokens cost, in grains: one besides what each reads."""
-    costs: IntArray = (lengths + (2 * grain - 1)) // grain
-    return costs
-
-
 def split_evenly(lengths: IntArray, num_columns: int, grain: int) -> Split:
     """Cut stretches of `lengths` [B] tokens, each 0 or more, into items of whole grains of tokens but for the last.
 
-    A stretch of no tokens has one item.
+    An item costs a grain besides what it reads. A stretch of no tokens has one item.
     """
-    costs = costs_of(lengths, grain)
+    costs = (lengths + (2 * grain - 1)) // grain
     ends = costs.cumsum()
     starts = ends - costs
     cuts = np.arange(num_columns) * int(ends[-1]) // num_columns
@@ -130,27 +120,15 @@ def plan_own(table_idxs: IntArray, begins: IntArray, ends: IntArray, num_columns
 
 
 def plan_shared(
-    own: OwnWork,
-    ranges: Sequence[SharedRange],
-    table_idxs: IntArray,
-    tile_rows: int,
-    num_columns: int,
-    grain: int,
-    own_cost: int = 0,
+    own: OwnWork, ranges: Sequence[SharedRange], table_idxs: IntArray, tile_rows: int, num_columns: int, grain: int
 ) -> TileWork:
-    """Tiles of up to `tile_rows` rows of a range; their partial results come after those of `own`.
-
-    own_cost: that of `own` in grains, if it is read meanwhile by processors that are left to it: it gets its share of
-    them, and the last columns have no items.
-    """
+    """Tiles of up to `tile_rows` rows of a range; their partial results come after those of `own`."""
     queries = np.concatenate([rows for rows, _, _ in ranges])
     bounds = np.array([(begin, end) for _, begin, end in ranges])
     of_tile, first, size = _cut_lists(np.array([len(rows) for rows, _, _ in ranges]), tile_rows)
     begin, end = bounds[of_tile].T
     tiles = Tiles(first, size, table_idxs[queries[first]], begin, end, np.zeros_like(first))
-    tile_cost = TILE_COST * int(costs_of(end - begin, grain).sum())
-    used = max(1, round(num_columns * tile_cost / (tile_cost + own_cost)))
-    split = split_evenly(end - begin, used, grain)
+    split = split_evenly(end - begin, num_columns, grain)
     own_items = own.items.reshape(-1, ITEM_FIELDS)
     counts = size[split.stretch]
     partial = np.cumsum(counts) - counts + len(own_items)
@@ -161,7 +139,7 @@ def plan_shared(
     return TileWork(
         queries.astype(np.int32),
         tiles.items(split, partial),
-        np.pad(split.columns, (0, num_columns - used), mode="edge").astype(np.int32),
+        split.columns.astype(np.int32),
         *_parts_by_row(whose, parts, len(table_idxs)),
     )
 

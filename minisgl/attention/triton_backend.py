@@ -94,7 +94,6 @@ def _work_shape(config: AttnConfig, sample: torch.Tensor) -> WorkShape:
         tile_columns=max(1, processors // config.num_kv_heads),
         tile_grain=tile.block,
         tile_rows=tile.rows // group,
-        beside=_runs_beside(sample.device),
     )
 
 
@@ -106,11 +105,6 @@ def _group_cost(config: AttnConfig, sample: torch.Tensor, shape: WorkShape) -> G
         tile=shape.tile_rows,
         batch=int(SHARED_US / us_per_token),
     )
-
-
-def _runs_beside(device: torch.device) -> bool:
-    """Whether a kernel can begin while the one before it runs (`kernel.triton.launch`)."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def _num_processors(device: torch.device) -> int:

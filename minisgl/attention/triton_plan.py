@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from minisgl.attention.decode_plan import OwnWork, TileWork, costs_of, plan_extends, plan_own, plan_shared
+from minisgl.attention.decode_plan import OwnWork, TileWork, plan_extends, plan_own, plan_shared
 from minisgl.attention.index import IntArray
 from minisgl.attention.shared_prefix import MAX_LEVELS, SharedChooser, SharedRanges
 from minisgl.core import Batch, Staging
@@ -59,7 +59,7 @@ class TritonAttnMetadata:
 class WorkShape:
     """What does not change from batch to batch. own_columns, tile_columns: programs a KV head that run at once.
 
-    own_grain, tile_grain: tokens. tile_rows: queries of a tile. beside: decodes run while tiles do.
+    own_grain, tile_grain: tokens. tile_rows: queries of a tile.
     """
 
     own_columns: int
@@ -67,7 +67,6 @@ class WorkShape:
     tile_columns: int
     tile_grain: int
     tile_rows: int
-    beside: bool = False
 
     def num_partials(self, num_rows: int) -> int:
         """The most partial results of a batch with `num_rows` decodes, and any prompts."""
@@ -104,9 +103,7 @@ class BatchWork:
         own = plan_own(table_idxs, begins, ends, shape.own_columns, shape.own_grain)
         if not shared.ranges:
             return self._send_own(own), None
-        tile_work = (shape.tile_rows, shape.tile_columns, shape.tile_grain)
-        own_cost = int(costs_of(ends - begins, shape.own_grain).sum()) if shape.beside else 0
-        together = plan_shared(own, shared.ranges, table_idxs, *tile_work, own_cost)
+        together = plan_shared(own, shared.ranges, table_idxs, shape.tile_rows, shape.tile_columns, shape.tile_grain)
         return self._send_own(own), self._send_shared(together)
 
     def _of_decodes(self, values: IntArray) -> IntArray:
