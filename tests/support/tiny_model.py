@@ -11,6 +11,19 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 VOCAB = 300
 BOS, EOS = 256, 257
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCAB,
+    "hidden_size": 48,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "initializer_range": 0.3,
+    "bos_token_id": BOS,
+    "eos_token_id": EOS,
+    "tie_word_embeddings": False,
+}
 TEMPLATE = (
     "{% for m in messages %}<s>{{ m.role }}: {{ m.content }}</s>{% endfor %}"
     "{% if add_generation_prompt %}<s>{% endif %}"
@@ -20,20 +33,7 @@ TEMPLATE = (
 def make_tiny_model(folder: Path, seed: int = 0, **config: Any) -> Path:
     """Write a two-layer Llama in float32, with grouped heads and a byte tokenizer, to `folder`."""
     torch.manual_seed(seed)
-    shape = {
-        "vocab_size": VOCAB,
-        "hidden_size": 48,
-        "intermediate_size": 96,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 512,
-        "initializer_range": 0.3,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "tie_word_embeddings": False,
-    }
-    LlamaForCausalLM(LlamaConfig(**{**shape, **config})).save_pretrained(folder)
+    LlamaForCausalLM(LlamaConfig(**{**SHAPE, **config})).save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
     return folder
 
