@@ -182,9 +182,12 @@ class Followers:
             self.when_stuck(str(self._failure))
 
     def _news(self) -> list[RankNews]:
-        """What they say; the last word of one that ended is why all fail."""
+        """What they say; the last word of one that ended is why all fail, unless one was killed and had none."""
         codes = [(follower, follower.process.poll()) for follower in self._followers]
         news = self._inbox.receive(POLL_S)
+        for follower in self._followers:
+            if (code := follower.process.poll()) is not None and code < 0:
+                self._fail(RankDied(follower.how_it_ended(code)))
         for item in news:
             if isinstance(item, RankFailed):
                 error = ValueError(item.error) if item.by_user else RankDied(f"rank {item.rank}: {item.error}")
