@@ -11,6 +11,8 @@ import pytest
 
 from minisgl import LLM, AsyncLLM, SamplingParams
 from minisgl.llm.client import Probe
+from minisgl.llm.router import EngineDied, Router
+from minisgl.message import StatsMsg
 
 TEXT = "One two three four five six"
 CHAT = [{"role": "user", "content": "Hi you"}]
@@ -192,3 +194,11 @@ def test_asyncio_programs_ask_the_same_questions(tiny: Path) -> None:
             assert await llm.client.purge_cache(cache_salt="a") == 0
 
     asyncio.run(main())
+
+
+def test_a_question_that_is_open_when_the_engine_ends_gets_the_reason() -> None:
+    router = Router()
+    answer = router.expect(StatsMsg(1))
+    router.close("the engine died: no more power")
+    with pytest.raises(EngineDied, match="no more power"):
+        answer.result(timeout=10)
