@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from minisgl.tokenizer import Tokenizer
 MAX_SALT_LENGTH = 1024
 
 Prompt = str | Sequence[int] | Int32Array
+Prompts = Prompt | Sequence[Prompt]
 Messages = Sequence[Mapping[str, Any]]
 
 
@@ -83,3 +84,19 @@ def _token_ids(prompt: Sequence[int] | Int32Array) -> Int32Array:
     if array.size and not (int(array.min()) >= -(2**31) and int(array.max()) < 2**31):
         raise ValueError(f"token ids reach from {array.min()} to {array.max()}: no vocabulary is so large")
     return array.astype(np.int32)  # always a copy: the caller may reuse its own
+
+
+def each_prompt(prompts: Prompts) -> list[Prompt]:
+    """One prompt or many as a list. ValueError for what is neither."""
+    if isinstance(prompts, str) or _is_token_ids(prompts):
+        return [cast(Prompt, prompts)]
+    if not isinstance(prompts, Sequence | np.ndarray):
+        raise ValueError(f"prompts are texts or token ids, one or a list of them, not {type(prompts).__name__}")
+    return list(cast(Sequence[Prompt], prompts))
+
+
+def _is_token_ids(prompts: Any) -> bool:
+    """Whether this is one prompt in token ids: a flat array, or a list that starts with a number."""
+    if hasattr(prompts, "ndim"):
+        return bool(prompts.ndim == 1)
+    return isinstance(prompts, Sequence) and len(prompts) > 0 and not hasattr(prompts[0], "__len__")

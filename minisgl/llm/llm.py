@@ -6,9 +6,8 @@ import queue
 import weakref
 from collections.abc import Generator, Sequence
 from functools import partial
-from typing import Any, Literal, cast, overload
+from typing import Any, Literal, overload
 
-import numpy as np
 from tqdm import tqdm
 
 from minisgl.core import BatchOutput, ForwardInput, SamplingParams
@@ -17,7 +16,7 @@ from minisgl.engine.spec import EngineSpec
 from minisgl.llm.assembly import assemble
 from minisgl.llm.client import Client, Prepared, Probe, each_params
 from minisgl.llm.config import LLMConfig
-from minisgl.llm.encoder import Messages, Prompt
+from minisgl.llm.encoder import Messages, Prompt, Prompts, each_prompt
 from minisgl.llm.router import Arrival
 from minisgl.llm.stream import Output
 from minisgl.llm.submission import Delta
@@ -27,7 +26,6 @@ from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.utils.model_store import resolve_model
 
 Params = SamplingParams | Sequence[SamplingParams] | None
-Prompts = Prompt | Sequence[Prompt]
 
 
 class LLM:
@@ -116,7 +114,7 @@ class LLM:
         more than one prompt on a terminal. cache_salt: only requests of the same one share cached prefixes. priority:
         larger goes first with policy="priority", and is kept longer with eviction="priority"; else only 0 is taken.
         """
-        given = _as_list(prompts)
+        given = each_prompt(prompts)
         params = each_params(sampling_params, len(given))
         prepared = [
             self.client.prepare(prompt, each, cache_salt, priority) for prompt, each in zip(given, params, strict=True)
@@ -238,19 +236,3 @@ class LLM:
             finally:
                 submission.close()
         return [outputs[index] for index in range(len(prepared))]
-
-
-def _as_list(prompts: Prompts) -> list[Prompt]:
-    """One prompt or many as a list. ValueError for what is neither."""
-    if isinstance(prompts, str) or _is_token_ids(prompts):
-        return [cast(Prompt, prompts)]
-    if not isinstance(prompts, Sequence | np.ndarray):
-        raise ValueError(f"prompts are texts or token ids, one or a list of them, not {type(prompts).__name__}")
-    return list(cast(Sequence[Prompt], prompts))
-
-
-def _is_token_ids(prompts: Any) -> bool:
-    """Whether this is one prompt in token ids: a flat array, or a list that starts with a number."""
-    if hasattr(prompts, "ndim"):
-        return bool(prompts.ndim == 1)
-    return isinstance(prompts, Sequence) and len(prompts) > 0 and not hasattr(prompts[0], "__len__")
