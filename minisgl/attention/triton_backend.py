@@ -14,6 +14,7 @@ from minisgl.core import Batch, Staging
 from minisgl.kernel import merge_partials, paged_decode, tile_attention
 from minisgl.kernel.attention_work import decode_config, new_partials, tile_config
 
+SHARED_SHARE = 5 / 8  # of the processors for tiles, while what rows read alone takes the rest (docs/lab-notes.md)
 CPU_PROCESSORS = 4  # work is cut for so many where there is no GPU, which is in tests
 # Fitted to an H200 (docs/lab-notes.md). Rows that read the same pages alone find most of them in the GPU's cache: the
 # bytes of KV they read in a microsecond. What a tile of a shared range takes instead for each token:
@@ -88,10 +89,12 @@ def _work_shape(config: AttnConfig, sample: torch.Tensor) -> WorkShape:
     decode, tile = decode_config(sample.dtype, config.head_dim), tile_config(sample.dtype, config.head_dim)
     group = config.num_qo_heads // config.num_kv_heads
     processors = _num_processors(sample.device)
+    tile_columns = max(1, processors // config.num_kv_heads)
     return WorkShape(
         own_columns=max(1, processors * decode.programs_per_sm // config.num_kv_heads),
         own_grain=decode.block,
-        tile_columns=max(1, processors // config.num_kv_heads),
+        tile_columns=tile_columns,
+        shared_columns=max(1, int(SHARED_SHARE * tile_columns)),
         tile_grain=tile.block,
         tile_rows=tile.rows // group,
     )

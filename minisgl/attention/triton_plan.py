@@ -59,12 +59,14 @@ class TritonAttnMetadata:
 class WorkShape:
     """What does not change from batch to batch. own_columns, tile_columns: programs a KV head that run at once.
 
-    own_grain, tile_grain: tokens. tile_rows: queries of a tile.
+    shared_columns: those of tiles which leave processors to what rows read alone meanwhile. own_grain, tile_grain:
+    tokens. tile_rows: queries of a tile.
     """
 
     own_columns: int
     own_grain: int
     tile_columns: int
+    shared_columns: int
     tile_grain: int
     tile_rows: int
 
@@ -103,7 +105,7 @@ class BatchWork:
         own = plan_own(table_idxs, begins, ends, shape.own_columns, shape.own_grain)
         if not shared.ranges:
             return self._send_own(own), None
-        together = plan_shared(own, shared.ranges, table_idxs, shape.tile_rows, shape.tile_columns, shape.tile_grain)
+        together = plan_shared(own, shared.ranges, table_idxs, shape.tile_rows, shape.shared_columns, shape.tile_grain)
         return self._send_own(own), self._send_shared(together)
 
     def _of_decodes(self, values: IntArray) -> IntArray:
@@ -119,9 +121,9 @@ class BatchWork:
         """Every row is in at most MAX_LEVELS ranges, a tile has at least one, and a cut doubles the results of one."""
         shape, num_rows = self._shape, self._padded or 0
         most_queries = num_rows * MAX_LEVELS
-        most_items = most_queries + shape.tile_columns
-        most_parts = num_rows + shape.own_columns + most_queries + shape.tile_columns * shape.tile_rows
-        capacities = (most_queries, most_items * TILE_FIELDS, shape.tile_columns + 1, most_parts, num_rows + 1)
+        most_items = most_queries + shape.shared_columns
+        most_parts = num_rows + shape.own_columns + most_queries + shape.shared_columns * shape.tile_rows
+        capacities = (most_queries, most_items * TILE_FIELDS, shape.shared_columns + 1, most_parts, num_rows + 1)
         return TilePart(*(self._add(x, most) for x, most in zip(work, capacities, strict=True) if x is not None))
 
     def _plan_extends(self, num_decodes: int) -> TilePart:
