@@ -15,6 +15,7 @@ from minisgl.llm.config import LLMConfig, resolve_overlap
 from minisgl.message import Inbox
 from minisgl.models.checkpoint import Checkpoint, open_checkpoint
 from minisgl.models.config import ModelConfig
+from minisgl.models.sampling_defaults import Defaults
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.scheduler import Scheduler
 from minisgl.tokenizer import Tokenizer, load_tokenizer
@@ -41,7 +42,10 @@ class Model:
 
 @dataclass(frozen=True)
 class Parts:
-    """The pieces of an LLM. leader: of the other ranks, if there are any."""
+    """The pieces of an LLM.
+
+    sampling_defaults: as the model's files advise. leader: of the other ranks, if there are any.
+    """
 
     engine: Engine
     tokenizer: Tokenizer
@@ -50,6 +54,7 @@ class Parts:
     end_token_ids: frozenset[int]
     overlap: bool
     max_extend_tokens: int
+    sampling_defaults: Defaults
     leader: Leader | None = None
 
     @property
@@ -120,7 +125,17 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
         max_overtakes=config.scheduler.max_overtakes,
         lookahead=config.scheduler.lookahead,
     )
-    return Parts(engine, tokenizer, scheduler, limits, end_token_ids, overlap, spec.max_extend_tokens, leader)
+    return Parts(
+        engine=engine,
+        tokenizer=tokenizer,
+        scheduler=scheduler,
+        limits=limits,
+        end_token_ids=end_token_ids,
+        overlap=overlap,
+        max_extend_tokens=spec.max_extend_tokens,
+        sampling_defaults=model.checkpoint.sampling_defaults(),
+        leader=leader,
+    )
 
 
 def _load(model: Model, config: LLMConfig, path: Path, progress: Progress) -> tuple[Engine, Leader | None]:

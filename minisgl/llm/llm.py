@@ -67,6 +67,11 @@ class LLM:
         return self._parts.engine.spec
 
     @property
+    def sampling_defaults(self) -> dict[str, int | float]:
+        """What the model's files advise, to be asked for: `SamplingParams(**llm.sampling_defaults, max_tokens=64)`."""
+        return dict(self._parts.sampling_defaults)
+
+    @property
     def cache_manager(self) -> CacheManager:
         """Pages, tree and rows, once every request has ended; only to look at while nothing runs."""
         self._worker.drain()

@@ -10,7 +10,8 @@ class EngineInfo:
     """An engine that is ready, for people and for the tokenizer's side.
 
     model: as it was asked for. path: where its files are. max_seq_len: the context in tokens. pool_len: tokens that the
-    KV pool holds. end_token_ids: sorted. heeds_priority: whether requests may have one. versions: of the packages that
+    KV pool holds. end_token_ids: sorted. sampling_defaults: fields of `SamplingParams` that the model's
+    files advise. heeds_priority: whether requests may have one. versions: of the packages that
     compute. pid: of the engine's process.
     """
 
@@ -35,6 +36,7 @@ class EngineInfo:
     reserve: str
     heeds_priority: bool
     pid: int
+    sampling_defaults: dict[str, int | float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
 

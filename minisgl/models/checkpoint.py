@@ -10,6 +10,7 @@ import torch
 
 from minisgl.models.gguf_checkpoint import GGUFCheckpoint
 from minisgl.models.hf_checkpoint import HFCheckpoint
+from minisgl.models.sampling_defaults import Defaults
 from minisgl.utils.grouped_tensor import GroupedTensor
 from minisgl.utils.model_files import find_gguf, names
 
@@ -32,6 +33,10 @@ class Checkpoint(Protocol):
 
     def end_token_ids(self) -> frozenset[int]:
         """Every token id that ends a text, by any of the checkpoint's files."""
+        ...
+
+    def sampling_defaults(self) -> Defaults:
+        """Fields of `SamplingParams` as its makers advise; maybe none."""
         ...
 
     def iter_weights(self) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:

@@ -11,6 +11,7 @@ import torch
 
 from minisgl.models.gguf_config import hf_config
 from minisgl.models.gguf_names import hf_name
+from minisgl.models.sampling_defaults import Defaults, from_gguf
 from minisgl.utils.gguf_file import GGUFFile
 from minisgl.utils.grouped_tensor import GroupedTensor
 
@@ -48,6 +49,9 @@ class GGUFCheckpoint:
     def end_token_ids(self) -> frozenset[int]:
         named = (self._tokenizer(f"{token}_token_id") for token in _END_IDS)
         return frozenset(token_id for token_id in named if token_id is not None) | self._end_tokens_by_text()
+
+    def sampling_defaults(self) -> Defaults:
+        return from_gguf(self.path, self.file.metadata)
 
     def iter_weights(self) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
         for name, name_in_hf in self._names.items():

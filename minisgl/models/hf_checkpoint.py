@@ -10,7 +10,10 @@ from typing import Any
 import torch
 
 from minisgl.models.safetensors_files import SafetensorsFiles
+from minisgl.models.sampling_defaults import Defaults, from_generation_config
 from minisgl.utils.json_file import read_json
+
+_GENERATION = "generation_config.json"
 
 
 class HFCheckpoint:
@@ -35,12 +38,15 @@ class HFCheckpoint:
     def end_token_ids(self) -> frozenset[int]:
         return self._end_token_ids
 
+    def sampling_defaults(self) -> Defaults:
+        return from_generation_config(self.path / _GENERATION, self._json(_GENERATION))
+
     def iter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         return self._files.iter_tensors() if self._files else iter(())
 
     @cached_property
     def _end_token_ids(self) -> frozenset[int]:
-        ids = self._listed(self._config) | self._listed(self._json("generation_config.json"))
+        ids = self._listed(self._config) | self._listed(self._json(_GENERATION))
         tokenizer_config = self._json("tokenizer_config.json")
         token = tokenizer_config.get("eos_token")
         if isinstance(token, dict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from minisgl.utils.options import check_minimum, option
+from minisgl.utils.options import check_choices, check_minimum, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,11 @@ class ServerConfig:
         "(default: none is asked for)",
     )
     served_model_name: str | None = option(None, "the model's name in the API (default: as in --model)")
+    generation_config: str = option(
+        "auto",
+        "how to sample where a request does not say: as the model's files advise, or by OpenAI's defaults",
+        choices=("auto", "none"),
+    )
     max_queued: int = option(1024, "sequences that may wait beside those that run; beyond, 429", minimum=0)
     request_timeout: float | None = option(
         None, "seconds after which a request that still generates is aborted (default: never)"
@@ -37,6 +42,7 @@ class ServerConfig:
     )
 
     def __post_init__(self) -> None:
+        check_choices(self)
         check_minimum(self)
         if self.port > 65535:
             raise ValueError(f"port={self.port} is over 65535")

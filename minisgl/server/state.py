@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from minisgl.message import EngineInfo
     from minisgl.server.engine_client import EngineClient
 
+OPENAI_SAMPLING = {"temperature": 1.0}  # where it is not as `SamplingParams` has it
 Health = Literal["ok", "loading", "draining", "dead"]
 
 
@@ -42,6 +44,13 @@ class ServerState:
         if self.gate.is_draining:
             return "draining"
         return "loading" if self.engine is None else "ok"
+
+    @property
+    def sampling_defaults(self) -> Mapping[str, int | float]:
+        """How to sample where a request does not say."""
+        if self.info is None or self.config.generation_config == "none":
+            return OPENAI_SAMPLING
+        return OPENAI_SAMPLING | self.info.sampling_defaults
 
     def ready_engine(self) -> EngineClient:
         """The engine, to be asked something. ApiError 503 while it loads or when it is dead."""

@@ -22,6 +22,7 @@ from minisgl.server.engine_client import EngineClient
 from minisgl.server.schema.chat import ChatRequest
 from minisgl.server.schema.template import template_kwargs
 from minisgl.server.serving import Generation
+from minisgl.server.state import ServerState
 from minisgl.server.stream.chat import ChatAnswer
 
 
@@ -31,7 +32,7 @@ async def chat_completions(request: Request) -> Generation:
     body = await read_body(request, ChatRequest)
     check_model(state, body.model)
     heading = make_heading(request, "chatcmpl")
-    prepare = partial(_prepare, engine, body)
+    prepare = partial(_prepare, state, engine, body)
     return run(
         request,
         heading,
@@ -42,8 +43,8 @@ async def chat_completions(request: Request) -> Generation:
     )
 
 
-async def _prepare(engine: EngineClient, body: ChatRequest) -> list[Prepared]:
-    params = body.params(engine.limits.max_seq_len)
+async def _prepare(state: ServerState, engine: EngineClient, body: ChatRequest) -> list[Prepared]:
+    params = body.params(state.sampling_defaults, engine.limits.max_seq_len)
     template = template_kwargs(body)
     salt, priority = body.cache_salt or "", check_priority(engine, body.priority)
     messages = await plain_messages_of(body.messages)

@@ -20,6 +20,7 @@ from minisgl.server.endpoints.common import (
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.schema.completions import CompletionRequest
 from minisgl.server.serving import Generation
+from minisgl.server.state import ServerState
 from minisgl.server.stream.completions import CompletionAnswer
 
 
@@ -29,7 +30,7 @@ async def completions(request: Request) -> Generation:
     body = await read_body(request, CompletionRequest)
     check_model(state, body.model)
     heading = make_heading(request, "cmpl")
-    prepare = partial(_prepare, engine, body)
+    prepare = partial(_prepare, state, engine, body)
     return run(
         request,
         heading,
@@ -40,8 +41,8 @@ async def completions(request: Request) -> Generation:
     )
 
 
-async def _prepare(engine: EngineClient, body: CompletionRequest) -> list[Prepared]:
-    prompts, params = body.prompts(), body.params()
+async def _prepare(state: ServerState, engine: EngineClient, body: CompletionRequest) -> list[Prepared]:
+    prompts, params = body.prompts(), body.params(state.sampling_defaults)
     salt, priority = body.cache_salt or "", check_priority(engine, body.priority)
     prepared = await prepare_prompts(engine, "prompt", prompts, [params] * len(prompts), salt, priority)
     check_num_logprobs(engine, prepared, "logprobs")

@@ -22,5 +22,9 @@ async def show_model(request: Request) -> Response:
 
 
 def _model(state: ServerState) -> Model:
-    limits = state.ready_engine().limits
-    return Model(id=state.model_name, created=int(state.started_at), max_model_len=limits.max_model_len)
+    return Model(
+        id=state.model_name,
+        created=int(state.started_at),
+        max_model_len=state.ready_engine().limits.max_model_len,
+        sampling_defaults=state.sampling_defaults,
+    )

@@ -11,7 +11,7 @@ from minisgl.core.sampling_params import MAX_LOGPROBS
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.fields import MaxTokens, MustBeFalse
 from minisgl.server.schema.messages import ChatMessage
-from minisgl.server.schema.sampling import GeneratingBody
+from minisgl.server.schema.sampling import Defaults, GeneratingBody
 from minisgl.server.schema.template import ChatTemplateKwargs, ContinueFinalMessage, ReasoningEffort
 from minisgl.server.schema.unsupported import Empty, Unsupported
 
@@ -68,9 +68,9 @@ class ChatRequest(GeneratingBody, kw_only=True):
     def num_sequences(self) -> int:
         return self.n or 1
 
-    def params(self, max_seq_len: int) -> SamplingParams:
+    def params(self, defaults: Defaults, max_seq_len: int) -> SamplingParams:
         """Without a maximum the answer may fill the context. Of two, max_completion_tokens counts."""
         top = (self.top_logprobs or 0) if self.logprobs else None
         if self.max_completion_tokens is not None:
-            return self.sampling(self.max_completion_tokens, top, max_name="max_completion_tokens")
-        return self.sampling(max_seq_len if self.max_tokens is None else self.max_tokens, top)
+            return self.sampling(defaults, self.max_completion_tokens, top, max_name="max_completion_tokens")
+        return self.sampling(defaults, max_seq_len if self.max_tokens is None else self.max_tokens, top)

@@ -11,7 +11,7 @@ from minisgl.core import SamplingParams
 from minisgl.llm.encoder import Prompt
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.fields import MAX_PROMPTS, TokenId
-from minisgl.server.schema.sampling import GeneratingBody
+from minisgl.server.schema.sampling import Defaults, GeneratingBody
 from minisgl.server.schema.unsupported import Unsupported
 
 DEFAULT_MAX_TOKENS = 16
@@ -53,13 +53,13 @@ class CompletionRequest(GeneratingBody, kw_only=True):
     def prompts(self) -> list[Prompt]:
         return split_prompts("prompt", self.prompt)
 
-    def params(self) -> SamplingParams:
+    def params(self, defaults: Defaults) -> SamplingParams:
         """With echo and no new tokens the engine makes the prompt's logprobs, shown or not: it must have some work."""
         max_tokens = DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
         if max_tokens == 0 and not self.echo:
             raise ApiError(400, "max_tokens=0 asks for nothing; it is allowed only with echo", param="max_tokens")
         prompt_logprobs = 0 if self.logprobs is None and max_tokens == 0 else self.logprobs
-        return self.sampling(max_tokens, self.logprobs, prompt_logprobs if self.echo else None)
+        return self.sampling(defaults, max_tokens, self.logprobs, prompt_logprobs if self.echo else None)
 
 
 def split_prompts(name: str, given: str | Sequence[str | int | list[int]]) -> list[Prompt]:

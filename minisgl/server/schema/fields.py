@@ -12,26 +12,37 @@ from minisgl.core.sampling_params import INT64_MAX, INT64_MIN, MAX_CHOICES, MAX_
 MAX_PROMPTS = 2048
 MAX_TOKEN_IDS = 1024  # in a list that every sequence of the request has of its own
 _INT31 = 2**31 - 1
+_ADVISED = ", or what the model's files advise."
 
 TokenId = Annotated[int, Meta(ge=0, le=_INT31)]
 Count = Annotated[int, Meta(ge=0, le=_INT31)]
 Temperature = Annotated[
-    float, Meta(ge=0, le=2, description="0 takes the most likely token; higher is more random. Default 1.")
+    float, Meta(ge=0, le=2, description="0 takes the most likely token; higher is more random. Default 1" + _ADVISED)
 ]
 TopP = Annotated[
-    float, Meta(ge=0, le=1, description="Choose among the best tokens that together have this probability. Default 1.")
+    float,
+    Meta(
+        ge=0, le=1, description="Choose among the best tokens that together have this probability. Default 1" + _ADVISED
+    ),
 ]
 TopK = Annotated[
-    int, Meta(ge=-1, le=INT64_MAX, description="Choose among this many best tokens; 0 and -1 are off, the default.")
+    int,
+    Meta(
+        ge=-1, le=INT64_MAX, description="Choose among this many best tokens; 0 and -1 are off. Default -1" + _ADVISED
+    ),
 ]
 MinP = Annotated[
-    float, Meta(ge=0, le=1, description="Leave out tokens below this share of the best one's probability. Default 0.")
+    float,
+    Meta(
+        ge=0, le=1, description="Leave out tokens below this share of the best one's probability. Default 0" + _ADVISED
+    ),
 ]
 Penalty = Annotated[
     float, Meta(ge=-2, le=2, description="Above 0 makes tokens that were generated before less likely. Default 0.")
 ]
 RepetitionPenalty = Annotated[
-    float, Meta(ge=0.001, le=1000, description="Above 1 makes tokens of prompt and answer less likely. Default 1.")
+    float,
+    Meta(ge=0.001, le=1000, description="Above 1 makes tokens of prompt and answer less likely. Default 1" + _ADVISED),
 ]
 Seed = Annotated[
     int, Meta(ge=INT64_MIN, le=INT64_MAX, description="Makes the random choices repeatable; choice i has its own.")

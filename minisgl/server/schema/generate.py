@@ -33,7 +33,7 @@ from minisgl.server.schema.fields import (
     TopK,
     TopP,
 )
-from minisgl.server.schema.sampling import check_min_tokens, make_params
+from minisgl.server.schema.sampling import Defaults, check_min_tokens, make_params, with_defaults
 from minisgl.server.schema.unsupported import Empty, refuse_true
 
 DEFAULT_NEW_TOKENS = 128
@@ -149,9 +149,9 @@ class GenerateRequest(Body, kw_only=True):
             return split_prompts("text", self.text)
         return split_prompts("input_ids", self.input_ids or [])
 
-    def params(self) -> list[SamplingParams]:
+    def params(self, defaults: Defaults) -> list[SamplingParams]:
         """One for each prompt. ApiError 400 for fields that contradict each other."""
-        return [self._params(sampling, self.prefix(i)) for i, sampling in enumerate(self._samplings())]
+        return [self._params(sampling, defaults, self.prefix(i)) for i, sampling in enumerate(self._samplings())]
 
     def prefix(self, index: int) -> str:
         """With which the names of the fields begin that say how to sample for this prompt."""
@@ -161,8 +161,8 @@ class GenerateRequest(Body, kw_only=True):
         given = self.sampling_params or GenerateSampling()
         return given if isinstance(given, list) else [given] * len(self.prompts())
 
-    def _params(self, sampling: GenerateSampling, prefix: str) -> SamplingParams:
-        fields = {"temperature": 1.0, "max_tokens": DEFAULT_NEW_TOKENS} | sampling.given()
+    def _params(self, sampling: GenerateSampling, defaults: Defaults, prefix: str) -> SamplingParams:
+        fields = {"max_tokens": DEFAULT_NEW_TOKENS} | with_defaults(sampling.given(), defaults)
         max_name = f"{prefix}max_new_tokens"
         check_min_tokens(f"{prefix}min_new_tokens", sampling.min_new_tokens, max_name, fields["max_tokens"])
         top = (self.top_logprobs_num or 0) if self.return_logprob else None

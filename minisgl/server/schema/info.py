@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import msgspec
 
 
 class Model(msgspec.Struct, kw_only=True):
-    """max_model_len: the context length, prompt and answer together, in tokens; of a smaller KV pool, what it holds."""
+    """max_model_len: the context length, prompt and answer together, in tokens; of a smaller KV pool, what it holds.
+
+    sampling_defaults: how tokens are chosen where a request does not say.
+    """
 
     id: str
     object: Literal["model"] = "model"
     created: int
     owned_by: str = "minisgl"
     max_model_len: int
+    sampling_defaults: Mapping[str, int | float]
 
 
 class ModelList(msgspec.Struct):

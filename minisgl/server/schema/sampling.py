@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -29,6 +30,7 @@ from minisgl.server.schema.fields import (
 )
 from minisgl.server.schema.unsupported import Unsupported
 
+Defaults = Mapping[str, int | float]
 _ANSWER_FIELDS = {"max_tokens", "logprobs", "prompt_logprobs"}  # mean something else, or have another default, here
 _SAMPLING = [field.name for field in dataclasses.fields(SamplingParams) if field.name not in _ANSWER_FIELDS]
 
@@ -86,16 +88,29 @@ class GeneratingBody(Unsupported, kw_only=True):
         return self.stream_options is not None and bool(self.stream_options.continuous_usage_stats)
 
     def sampling(
-        self, max_tokens: int, logprobs: int | None, prompt_logprobs: int | None = None, max_name: str = "max_tokens"
+        self,
+        defaults: Defaults,
+        max_tokens: int,
+        logprobs: int | None,
+        prompt_logprobs: int | None = None,
+        max_name: str = "max_tokens",
     ) -> SamplingParams:
         """The engine's form of it. ApiError 400 for fields that contradict each other. max_name: whence max_tokens."""
         check_min_tokens("min_tokens", self.min_tokens, max_name, max_tokens)
         given = {name: getattr(self, name) for name in _SAMPLING if getattr(self, name) is not None}
         return make_params(
-            {"temperature": 1.0} | given | {"max_tokens": max_tokens},
+            with_defaults(given, defaults) | {"max_tokens": max_tokens},
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
         )
+
+
+def with_defaults(given: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
+    """Fields of `SamplingParams`: as given, else as `defaults` have them.
+
+    Who asks for temperature 0 wants the model's most likely token, and gets none of the defaults, penalties included.
+    """
+    return {**given} if given.get("temperature") == 0 else {**defaults, **given}
 
 
 def make_params(given: dict[str, Any], prefix: str = "", **more: Any) -> SamplingParams:
