@@ -83,7 +83,8 @@ def main(argv: list[str] | None = None) -> list[dict[str, Any]]:
         results = [measure(llm, workload) for workload in made]
         account = report.memory_account(llm)
     show(args.model, made[0], results)
-    report.table("memory, GiB", tuple(account), [tuple(account.values())])
+    if account:
+        report.table("memory, GiB", tuple(account), [tuple(account.values())])
     report.write_json(args.json, args, {"rounds": results, "memory_gib": account})
     return results
 

@@ -37,19 +37,12 @@ def _version(package: str) -> str | None:
 
 
 def memory_account(llm: LLM) -> dict[str, float]:
-    """GiB by what they are for. Off a GPU only what is counted, not what the allocator holds."""
-    engine = llm._parts.engine
-    pool = engine.kv_pool
-    weights = {weight.data_ptr(): weight.nbytes for weight in engine.model.parameters()}
-    kv = pool.k_cache(0).nbytes * 2 * engine.model.config.num_layers
-    account = {"weights": sum(weights.values()) / GIB, "KV pool": kv / GIB}
-    if engine.device.type == "cuda":
-        free, total = torch.cuda.mem_get_info()
+    """GiB of the GPU by what they are for; empty off a GPU."""
+    account = {name: num_bytes / GIB for name, num_bytes in llm._parts.engine.memory.parts.items()}
+    if account:
         held = torch.cuda.memory_allocated()
-        account["other tensors"] = held / GIB - sum(account.values())
-        account["peak of a batch"] = (torch.cuda.max_memory_allocated() - held) / GIB
-        account["outside tensors"] = (total - free - held) / GIB
-        account["free"] = free / GIB
+        account["tensors of a batch at most"] = (torch.cuda.max_memory_allocated() - held) / GIB
+        account["free"] = torch.cuda.mem_get_info()[0] / GIB
     return account
 
 

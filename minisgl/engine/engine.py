@@ -17,7 +17,7 @@ from minisgl.core import Batch, BatchOutput, Context, ForwardInput, Req, TokenLo
 from minisgl.engine.graphs import padded_sizes, prefill_batch
 from minisgl.engine.inputs import PageTable
 from minisgl.engine.logprobs import prompt_logprobs
-from minisgl.engine.memory import check_page_table_size, make_kv_pool, measure
+from minisgl.engine.memory import MemoryAccount, check_page_table_size, make_kv_pool, measure
 from minisgl.engine.output import DeviceOutput, FailedOutput
 from minisgl.engine.sampler import SampleOutput, Sampler
 from minisgl.engine.spec import EngineSpec
@@ -55,15 +55,22 @@ class Engine:
         self.vocab_size = model_config.vocab_size
         row_len = div_ceil(spec.max_seq_len, spec.page_size)
         check_page_table_size(spec.max_running_req, row_len, self.device)
-        self.page_table = PageTable(spec.max_running_req, row_len, spec.page_size, self.device)
-        self.model = load_model(
-            checkpoint, model_config, spec.dtype, spec.device, tp=spec.tp, load_format=spec.load_format
-        )
+        self.memory = MemoryAccount(self.device)
+        with self.memory.book("page table"):
+            self.page_table = PageTable(spec.max_running_req, row_len, spec.page_size, self.device)
+        with self.memory.book("weights"):
+            self.model = load_model(
+                checkpoint, model_config, spec.dtype, spec.device, tp=spec.tp, load_format=spec.load_format
+            )
         self.sampler = Sampler(self.vocab_size, self.device)
-        self.kv_pool = make_kv_pool(spec, model_config, reserved=measure(self._rehearse, self.device))
+        reserved = measure(self._rehearse, self.device)
+        with self.memory.book("KV pool"):
+            self.kv_pool = make_kv_pool(spec, model_config, reserved)
         self.num_pages = self.kv_pool.num_pages
-        self._step = self._make_step(self.kv_pool)
-        self._capture()
+        with self.memory.book("graphs and workspaces"):
+            self._step = self._make_step(self.kv_pool)
+            self._capture()
+        self.memory.log(reserved)
 
     @torch.inference_mode()
     def forward(self, forward_input: ForwardInput) -> BatchOutput:

@@ -1,9 +1,10 @@
-"""How large the KV pool is."""
+"""How large the KV pool is, and what else a GPU's memory goes to."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -17,6 +18,34 @@ from minisgl.utils.math import div_ceil
 
 T = TypeVar("T")
 logger = get_logger(__name__)
+
+
+class MemoryAccount:
+    """What a GPU's memory went to, by what was free before and after. On a CPU it stays empty.
+
+    parts: bytes by what they are for, in the order in which they were taken.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.parts: dict[str, int] = {}
+        self._device = device
+
+    @contextmanager
+    def book(self, name: str) -> Iterator[None]:
+        """What is taken in this block is for `name`."""
+        if self._device.type != "cuda":
+            yield
+            return
+        before = _available_bytes(self._device)
+        yield
+        self.parts[name] = before - _available_bytes(self._device)
+
+    def log(self, reserved: int) -> None:
+        """reserved: of what is free now, bytes that batches will need."""
+        if self.parts:
+            entries = self.parts | {"set aside for batches": reserved, "free": _available_bytes(self._device)}
+            text = ", ".join(f"{name} {num_bytes / 2**30:.2f}" for name, num_bytes in entries.items())
+            logger.info("GPU memory in GiB: %s", text)
 
 
 def measure(work: Callable[[], T], device: torch.device) -> int:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
 from support.dense_attention import read_json
 
 from minisgl.distributed import TPInfo
@@ -49,3 +50,26 @@ def test_ranks_that_fit_alone_only_are_refused() -> None:
     num_pages = 3000
     with pytest.raises(ValueError, match=f"num_pages={num_pages} take .* bytes, but only 524,288 are available"):
         pool_bytes(2, num_page_override=num_pages)
+
+
+def test_a_gpus_memory_is_booked_by_what_was_free_before_and_after(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    free = iter([10 << 30, 7 << 30, 7 << 30, 2 << 30, 1 << 30])
+    monkeypatch.setattr(memory, "_available_bytes", lambda device: next(free))
+    account = memory.MemoryAccount(torch.device("cuda", 0))
+    with account.book("weights"):
+        pass
+    with account.book("KV pool"):
+        pass
+    assert account.parts == {"weights": 3 << 30, "KV pool": 5 << 30}
+    with caplog.at_level("INFO"):
+        account.log(reserved=1 << 29)
+    assert "weights 3.00, KV pool 5.00, set aside for batches 0.50, free 1.00" in caplog.text
+
+
+def test_nothing_is_booked_on_a_cpu() -> None:
+    account = memory.MemoryAccount(torch.device("cpu"))
+    with account.book("weights"):
+        pass
+    assert account.parts == {}
