@@ -12,9 +12,12 @@ LOG2_E = 1.4426950408889634
 
 
 @triton.jit
-def load_field(items, item, last, FIELD: tl.constexpr, FIELDS: tl.constexpr):
-    """A field of an item; 0, which is nothing to read, if it is not before the last one."""
-    return tl.load(items + item * FIELDS + FIELD, mask=item < last, other=0)
+def load_item(items, item, last, FIELDS: tl.constexpr):
+    """The fields of an item, a tuple; zeros, which is nothing to read, if it is not before the last one."""
+    fields = ()
+    for field in tl.static_range(FIELDS):
+        fields = fields + (tl.load(items + item * FIELDS + field, mask=item < last, other=0),)
+    return fields
 
 
 @triton.jit

@@ -14,23 +14,11 @@ import triton
 import triton.language as tl
 
 from minisgl.kernel.attention_work import ITEM_FIELDS, DecodeConfig, Partials, decode_config
-from minisgl.kernel.triton.blocks import LOG2_E, absorb_parts, attend_block, load_field, load_pages, slots_of
+from minisgl.kernel.triton.blocks import LOG2_E, absorb_parts, attend_block, load_item, load_pages, slots_of
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
 # Partial results that are read together when a row is joined: of so many heads a warp, and no more of one than that.
 HEADS_AT_ONCE, PARTS_AT_ONCE = 32, 16
-
-
-@triton.jit
-def _load_item(items, item, last, FIELDS: tl.constexpr):
-    return (
-        load_field(items, item, last, 0, FIELDS),
-        load_field(items, item, last, 1, FIELDS),
-        load_field(items, item, last, 2, FIELDS),
-        load_field(items, item, last, 3, FIELDS),
-        load_field(items, item, last, 4, FIELDS),
-        load_field(items, item, last, 5, FIELDS),
-    )
 
 
 @triton.jit(do_not_specialize=["table_stride"])
@@ -55,7 +43,7 @@ def _decode(
     # The plan and the page table are of this step's beginning: no kernel that may still run writes them.
     first_item = tl.load(columns + column)
     last_item = tl.load(columns + column + 1)
-    row, table_row, begin, end, first, count = _load_item(items, first_item, last_item, FIELDS)
+    row, table_row, begin, end, first, count = load_item(items, first_item, last_item, FIELDS)
     table = page_table + table_row.to(tl.int64) * table_stride
     pages = load_pages(table, begin + tl.arange(0, BLOCK_N), end, PAGE_SIZE)
     if not BESIDE:
@@ -63,7 +51,7 @@ def _decode(
     for item in range(first_item, last_item):
         q_tile = tl.load(q + row * q_stride + heads[:, None] * HEAD_DIM + dims[None, :], mask=in_tile, other=0.0,
                          cache_modifier=".cg")  # fmt: skip
-        next_row, next_table_row, next_begin, next_end, next_first, next_count = _load_item(
+        next_row, next_table_row, next_begin, next_end, next_first, next_count = load_item(
             items, item + 1, last_item, FIELDS
         )
         best = tl.full([BLOCK_M], float("-inf"), tl.float32)

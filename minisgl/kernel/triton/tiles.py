@@ -13,21 +13,8 @@ import triton
 import triton.language as tl
 
 from minisgl.kernel.attention_work import TILE_FIELDS, Partials, TileConfig, tile_config
-from minisgl.kernel.triton.blocks import LOG2_E, attend_block, load_field, load_pages, slots_of
+from minisgl.kernel.triton.blocks import LOG2_E, attend_block, load_item, load_pages, slots_of
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
-
-
-@triton.jit
-def _load_item(items, item, last, FIELDS: tl.constexpr):
-    return (
-        load_field(items, item, last, 0, FIELDS),
-        load_field(items, item, last, 1, FIELDS),
-        load_field(items, item, last, 2, FIELDS),
-        load_field(items, item, last, 3, FIELDS),
-        load_field(items, item, last, 4, FIELDS),
-        load_field(items, item, last, 5, FIELDS),
-        load_field(items, item, last, 6, FIELDS),
-    )
 
 
 @triton.jit(do_not_specialize=["table_stride"])
@@ -47,13 +34,13 @@ def _tiles(
     v_head = v_cache + kv_head * HEAD_DIM
     first_item = tl.load(columns + column)
     last_item = tl.load(columns + column + 1)
-    first, count, table_row, begin, end, partial, position = _load_item(items, first_item, last_item, FIELDS)
+    first, count, table_row, begin, end, partial, position = load_item(items, first_item, last_item, FIELDS)
     table = page_table + table_row.to(tl.int64) * table_stride
     pages = load_pages(table, begin + tl.arange(0, BLOCK_N), end, PAGE_SIZE)
     wait_for_last(PDL)
     begin_next(PDL)  # not before: a decode beside this one takes it that all kernels before this one are done
     for item in range(first_item, last_item):
-        next_first, next_count, next_table_row, next_begin, next_end, next_partial, next_position = _load_item(
+        next_first, next_count, next_table_row, next_begin, next_end, next_partial, next_position = load_item(
             items, item + 1, last_item, FIELDS
         )
         is_query = in_tile < count * GROUP
