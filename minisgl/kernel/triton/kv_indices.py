@@ -28,7 +28,8 @@ def fill_kv_indices(
         )
 
 
-@triton.jit
+# FlashInfer's backend sends all of these in one piece: where they begin is aligned in one step and not in the next.
+@triton.jit(do_not_specialize_on_alignment=["rows_ptr", "first_pages_ptr", "indptr_ptr"])
 def _fill_kv_indices(
     table_ptr, rows_ptr, first_pages_ptr, indptr_ptr, out_ptr, table_stride, BLOCK: tl.constexpr, PDL: tl.constexpr
 ):
