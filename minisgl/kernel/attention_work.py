@@ -79,7 +79,8 @@ def decode_config(dtype: torch.dtype, head_dim: int) -> DecodeConfig:
 def tile_config(dtype: torch.dtype, head_dim: int) -> TileConfig:
     """How `tile_attention` runs on a GPU."""
     if dtype == torch.float32:
-        return TileConfig(rows=32, block=32, num_warps=4, stages=2)
+        block = 32 if head_dim <= 128 or _has_room() else 16
+        return TileConfig(rows=32, block=block, num_warps=4, stages=2)
     if head_dim > 128:
         return TileConfig(rows=64, block=32, num_warps=4, stages=2)
     return TileConfig(rows=128, block=64, num_warps=8, stages=3 if _has_room() else 2)
