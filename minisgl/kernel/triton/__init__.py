@@ -1,4 +1,5 @@
-"""The operations of torch_ops as Triton kernels, for CUDA tensors: the same names, arguments and results.
+"""Operations as Triton kernels, for CUDA tensors: the names, arguments and results of torch_ops and torch_attention,
+and beside these the linear layers and the sampling of a decode step.
 
 The modules beside this one import Triton, which torch brings along where it knows CUDA: `operation` does so in time.
 """
