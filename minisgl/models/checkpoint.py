@@ -12,9 +12,7 @@ from minisgl.models.gguf_checkpoint import GGUFCheckpoint
 from minisgl.models.hf_checkpoint import HFCheckpoint
 from minisgl.models.sampling_defaults import Defaults
 from minisgl.utils.grouped_tensor import GroupedTensor
-from minisgl.utils.model_files import find_gguf, names
-
-_PICKLED = (".bin", ".pt", ".pth", ".ckpt")
+from minisgl.utils.model_files import files_of, find_gguf, names
 
 
 class Checkpoint(Protocol):
@@ -64,11 +62,6 @@ def open_checkpoint(path: Path, need_weights: bool = True) -> Checkpoint:
 
 
 def _open_folder(path: Path, need_weights: bool) -> Checkpoint:
-    files = sorted(file for file in path.iterdir() if file.is_file())
     if not (path / "config.json").is_file():
-        raise ValueError(f"{path} holds no config.json and no .gguf file, but {names(files)}")
-    if need_weights and not any(file.name.endswith((".safetensors", ".safetensors.index.json")) for file in files):
-        pickled = [file for file in files if file.suffix in _PICKLED]
-        reason = f"only pickled ones, which are not read: {names(pickled)}" if pickled else f"but {names(files)}"
-        raise ValueError(f"{path} holds no weights in safetensors, {reason}")
+        raise ValueError(f"{path} holds no config.json and no .gguf file, but {names(files_of(path))}")
     return HFCheckpoint(path, need_weights)

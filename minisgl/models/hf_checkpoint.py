@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from minisgl.models.quantization import quantization_method
 from minisgl.models.safetensors_files import SafetensorsFiles
 from minisgl.models.sampling_defaults import Defaults, from_generation_config
 from minisgl.utils.json_file import read_json
@@ -80,7 +81,5 @@ class HFCheckpoint:
         return read_json(file) if file.is_file() else {}
 
     def _refuse_quantised(self) -> None:
-        quantization = self._config.get("quantization_config")
-        if quantization is not None:
-            method = quantization.get("quant_method", "unnamed") if isinstance(quantization, dict) else quantization
+        if (method := quantization_method(self.path, self._config)) is not None:
             raise ValueError(f"{self.path}: weights quantised by method {method!r} are not supported")

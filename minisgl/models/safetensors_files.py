@@ -11,9 +11,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from minisgl.utils.json_file import read_json
+from minisgl.utils.model_files import files_of
+from minisgl.utils.model_files import names as names_of
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 _FLOATS = ("F64", "F32", "F16", "BF16")
 
 
@@ -46,10 +49,18 @@ def _find_single(folder: Path) -> Path:
     files = sorted(folder.glob("*.safetensors"))
     if folder / _SINGLE in files:
         return folder / _SINGLE
+    if not files:
+        raise ValueError(f"{folder} holds no weights in safetensors, {_what_else(files_of(folder))}")
     if len(files) != 1:
-        names = ", ".join(file.name for file in files)
-        raise ValueError(f"{folder} holds neither {_INDEX} nor {_SINGLE}, so which of these is meant: {names}?")
+        raise ValueError(
+            f"{folder} holds neither {_INDEX} nor {_SINGLE}, so which of these is meant: {names_of(files)}?"
+        )
     return files[0]
+
+
+def _what_else(files: list[Path]) -> str:
+    pickled = [file for file in files if file.suffix in _PICKLED]
+    return f"only pickled ones, which are not read: {names_of(pickled)}" if pickled else f"but {names_of(files)}"
 
 
 def _read_index(index: Path) -> Mapping[Path, set[str] | None]:
@@ -77,10 +88,15 @@ def _check_header(file: Path, wanted: set[str] | None) -> list[str]:
     return names
 
 
+def _if_stale(folder: Path) -> str:
+    """Saving anew what fits one file leaves the old index behind, but whoever copied a part of a model has one, too."""
+    return f"; if {_SINGLE} is the whole model, remove the index" if (folder / _SINGLE).is_file() else ""
+
+
 @contextmanager
 def _opened(file: Path) -> Iterator[Any]:
     if not file.is_file():
-        raise ValueError(f"{file} is missing, though {_INDEX} names it")
+        raise ValueError(f"{file} is missing, though {_INDEX} names it{_if_stale(file.parent)}")
     try:
         with safe_open(file, framework="pt") as handle:
             yield handle

@@ -21,6 +21,11 @@ def find_gguf(path: Path) -> Path | None:
     return files[0]
 
 
+def files_of(folder: Path) -> list[Path]:
+    """What lies in a folder, by name, without folders."""
+    return sorted(file for file in folder.iterdir() if file.is_file())
+
+
 def names(files: Sequence[Path], limit: int = 10) -> str:
     """The files' names in one line, for a message."""
     text = ", ".join(file.name for file in files[:limit]) or "nothing"

@@ -22,6 +22,7 @@ from minisgl.models.gguf_checkpoint import GGUFCheckpoint
 from minisgl.utils.grouped_tensor import GroupedTensor
 
 LLAMA = DATA / "llama_f32.gguf"
+TINY = DATA.parent / "tiny"
 
 
 class Watched(GGUFCheckpoint):
@@ -103,6 +104,20 @@ def test_weights_come_in_the_dtype_that_is_asked_for() -> None:
     expected = open_checkpoint(LLAMA).file.read("token_embd.weight")  # type: ignore[attr-defined]
     assert embedding(model).dtype == torch.bfloat16
     assert torch.equal(embedding(model), expected.bfloat16())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tensors_of_several_dtypes_make_one_model(dtype: torch.dtype, tmp_path: Path) -> None:
+    """Norms in float32 beside weights of 16 bits are usual; each tensor is converted for itself."""
+    given = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+    tied = open_checkpoint(TINY / "tied")
+    tensors = {name: tensor.to(given[i % 4]) for i, (name, tensor) in enumerate(tied.iter_weights())}
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").symlink_to(TINY / "tied/config.json")
+    model = load(open_checkpoint(tmp_path), dtype)
+    assert {parameter.dtype for parameter in model.parameters()} == {dtype}
+    for name in ("model.norm.weight", "model.embed_tokens.weight", "model.layers.1.input_layernorm.weight"):
+        assert torch.equal(model.get_parameter(name), tensors[name].to(dtype)), name
 
 
 def test_random_weights_are_the_same_every_time_and_nothing_is_read() -> None:

@@ -71,6 +71,29 @@ def test_a_missing_shard_is_named(sharded: Path) -> None:
         open_checkpoint(sharded)
 
 
+def test_an_index_without_its_shards_beside_a_single_file_may_be_stale(sharded: Path) -> None:
+    """transformers leaves an index behind when it saves a model that fits one file over one that did not."""
+    for shard in sharded.glob("model-*.safetensors"):
+        shard.unlink()
+    save_file({"a": torch.tensor([1.0])}, sharded / "model.safetensors")
+    with pytest.raises(ValueError, match=r"model-1-of-2\.safetensors is missing.* remove the index"):
+        open_checkpoint(sharded)
+    (sharded / INDEX).unlink()
+    assert weights(sharded) == {"a": [1]}
+
+
+def test_the_index_counts_also_beside_a_single_file(sharded: Path) -> None:
+    save_file({"a": torch.tensor([7.0])}, sharded / "model.safetensors")
+    assert weights(sharded) == {"a": [1], "c": [3]}
+
+
+def test_a_truncated_shard_is_named(sharded: Path) -> None:
+    shard = sharded / "model-2-of-2.safetensors"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"model-2-of-2\.safetensors is cut off or damaged"):
+        open_checkpoint(sharded)
+
+
 def test_a_tensor_missing_from_its_shard_is_named_with_it(sharded: Path) -> None:
     write_json(sharded / INDEX, {"weight_map": {"a": "model-1-of-2.safetensors", "d": "model-2-of-2.safetensors"}})
     with pytest.raises(ValueError, match=r"model-2-of-2\.safetensors lacks 'd'"):
@@ -101,10 +124,44 @@ def test_a_tensor_of_another_dtype_is_named(dtype: torch.dtype, folder: Path) ->
         open_checkpoint(folder)
 
 
-def test_quantised_weights_are_refused_by_their_method(folder: Path) -> None:
-    write_json(folder / "config.json", CONFIG | {"quantization_config": {"quant_method": "awq", "bits": 4}})
-    with pytest.raises(ValueError, match="method 'awq' are not supported"):
+METHODS = ("awq", "gptq", "fp8", "fbgemm_fp8", "compressed-tensors", "bitsandbytes", "modelopt", "mxfp4", "exl2", "hqq")
+
+
+@pytest.mark.parametrize(
+    ("more", "method"),
+    [
+        *(({"quantization_config": {"quant_method": method, "bits": 4}}, method) for method in METHODS),
+        ({"quantization_config": {"load_in_8bit": True}}, "bitsandbytes"),
+        ({"quantization_config": {"bits": 4}}, "unnamed"),
+        ({"quantization_config": "int4"}, "int4"),
+        ({"quantization": {"group_size": 64, "bits": 4}, "quantization_config": {"group_size": 64, "bits": 4}}, "mlx"),
+        ({"compression_config": {"format": "int-quantized"}}, "compressed-tensors"),
+        ({"text_config": {"quantization_config": {"quant_method": "awq"}}}, "awq"),
+    ],
+)
+def test_quantised_weights_are_refused_by_their_method(more: dict[str, Any], method: str, folder: Path) -> None:
+    write_json(folder / "config.json", CONFIG | more)
+    with pytest.raises(ValueError, match=f"method '{method}' are not supported"):
         open_checkpoint(folder, need_weights=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [("quantize_config.json", "gptq"), ("quant_config.json", "awq"), ("hf_quant_config.json", "modelopt")],
+)
+def test_a_method_that_only_a_file_of_its_own_tells_is_refused_too(name: str, method: str, folder: Path) -> None:
+    write_json(folder / name, {"bits": 4})
+    with pytest.raises(ValueError, match=f"method '{method}' are not supported"):
+        open_checkpoint(folder, need_weights=False)
+
+
+def test_the_method_is_named_before_any_weight_is_read(folder: Path) -> None:
+    write_json(folder / "config.json", CONFIG | {"quantization_config": {"quant_method": "awq"}})
+    for weights in ("model.safetensors", "pytorch_model.bin"):
+        (folder / weights).write_bytes(b"no weights")
+        with pytest.raises(ValueError, match="method 'awq'"):
+            open_checkpoint(folder)
+        (folder / weights).unlink()
 
 
 def test_a_null_quantisation_is_none(folder: Path) -> None:
