@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from operator import attrgetter
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -20,7 +20,7 @@ Int32Array = npt.NDArray[np.int32]
 NO_IDS: Int32Array = np.empty(0, np.int32)
 
 
-class Req(msgspec.Struct, frozen=True, eq=False):
+class Req(msgspec.Struct, frozen=True, eq=False, gc=False):
     """One request's part of one batch: the forward pass computes tokens [cached_len, device_len).
 
         0 ........... cached_len ........... device_len ........... max_device_len
@@ -34,7 +34,8 @@ class Req(msgspec.Struct, frozen=True, eq=False):
     end_token_ids: tokens that end this text; masked while fewer than min_tokens were generated.
     seed: the request's own stream of random numbers; drawn by (seed, num_generated), so batch mates do not matter.
 
-    A Struct, because one is made for each request at each step: a frozen dataclass takes six times as long.
+    A Struct, because one is made for each request at each step: a frozen dataclass takes six times as long. It cannot
+    be part of a cycle, so the search for them need not know of it.
     """
 
     uid: int
@@ -50,13 +51,13 @@ class Req(msgspec.Struct, frozen=True, eq=False):
     end_token_ids: frozenset[int] = frozenset()
     prefill_len: int = 0  # 0: prompt_len
 
-    def __post_init__(self) -> None:
-        if self.prefill_len == 0:
-            msgspec.structs.force_setattr(self, "prefill_len", self.prompt_len)
+    def check_integrity(self) -> None:
+        """AssertionError if no request has such a part. Not checked as it is made: that takes as long as making it."""
         assert 0 <= self.cached_len < self.device_len <= self.max_device_len, (
             f"uid={self.uid}: cached_len={self.cached_len} device_len={self.device_len} max={self.max_device_len}"
         )
-        assert len(self.input_ids) >= self.device_len - (self.prev_row >= 0)
+        num_ids = len(self.input_ids)
+        assert num_ids >= self.device_len - (self.prev_row >= 0), f"uid={self.uid}: {num_ids} of {self.device_len} ids"
 
     @property
     def extend_len(self) -> int:
@@ -66,7 +67,7 @@ class Req(msgspec.Struct, frozen=True, eq=False):
     @property
     def is_prefill(self) -> bool:
         """Whether a token that was known at admission is among those computed."""
-        return self.cached_len < self.prefill_len
+        return self.cached_len < (self.prefill_len or self.prompt_len)
 
     @property
     def num_generated(self) -> int:
@@ -76,7 +77,7 @@ class Req(msgspec.Struct, frozen=True, eq=False):
     @property
     def samples(self) -> bool:
         """Whether a token is sampled: not for a chunk that stops before prefill_len, nor when none is wanted."""
-        return self.device_len >= self.prefill_len and self.device_len < self.max_device_len
+        return (self.prefill_len or self.prompt_len) <= self.device_len < self.max_device_len
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,12 +123,19 @@ class Batch:
     num_decodes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        for name in ("cached_len", "device_len", "table_idx", "prev_row"):
-            values = list(map(attrgetter(name), self.reqs))
-            object.__setattr__(self, f"{name}s", np.array(values, np.int32))
-        object.__setattr__(self, "extend_lens", self.device_lens - self.cached_lens)
+        reqs, fill = self.reqs, partial(object.__setattr__, self)
+        fill("cached_lens", np.array([req.cached_len for req in reqs], np.int32))
+        fill("device_lens", np.array([req.device_len for req in reqs], np.int32))
+        fill("table_idxs", np.array([req.table_idx for req in reqs], np.int32))
+        fill("prev_rows", np.array([req.prev_row for req in reqs], np.int32))
+        fill("extend_lens", self.device_lens - self.cached_lens)
         is_longer = self.extend_lens > 1
-        object.__setattr__(self, "num_decodes", int(is_longer.argmax()) if is_longer.any() else len(self.reqs))
+        fill("num_decodes", int(is_longer.argmax()) if is_longer.any() else len(reqs))
+
+    def check_integrity(self) -> None:
+        """AssertionError naming a request whose part is wrong."""
+        for req in self.reqs:
+            req.check_integrity()
 
     @property
     def is_prefill(self) -> bool:

@@ -118,13 +118,12 @@ class CacheManager:
             return
         rows, first_cols, counts = [], [], []
         for allocation, count in growths:
+            first_col = allocation.num_pages
             rows.append(allocation.table_idx)
-            first_cols.append(allocation.num_pages)
+            first_cols.append(first_col)
             counts.append(count)
-            allocation.num_pages += count
-            assert allocation.num_pages <= allocation.promised_pages, (
-                f"{count} of its pages were not promised: {allocation}"
-            )
+            allocation.num_pages = num_pages = first_col + count
+            assert num_pages <= allocation.promised_pages, f"{count} of its pages were not promised: {allocation}"
         total = sum(counts)
         self.page_table.write_all(rows, first_cols, counts, self._take(total))
         self._reserved -= total

@@ -42,7 +42,9 @@ class PageTable:
         self, table_idxs: Sequence[int], first_cols: Sequence[int], lengths: Sequence[int], pages: Int32Array
     ) -> None:
         """`write` for several rows. pages: those of the first row, then of the second, and so on."""
-        cells = _cells(np.array(table_idxs, np.int32), np.array(first_cols, np.int32), np.array(lengths, np.int32))
+        cells = np.array(table_idxs, np.int32), np.array(first_cols, np.int32)
+        if lengths.count(1) < len(lengths):  # else, as for most decodes, these are the cells
+            cells = _cells(*cells, np.array(lengths, np.int32))
         self._table[cells] = pages
         self._written.append(cells)
 

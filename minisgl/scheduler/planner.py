@@ -2,18 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from collections.abc import Callable
 
 from minisgl.scheduler.admission import Admission
+from minisgl.scheduler.allocation import Allocation
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.counters import Counters
 from minisgl.scheduler.request import Request, RequestState
 from minisgl.scheduler.reserve import Reserve
-from minisgl.scheduler.retraction import Need, Promises, choose_victim
-from minisgl.utils.math import div_ceil
+from minisgl.scheduler.retraction import Growth, Promises, choose_victim
 
-Work = tuple[Request, int]  # a running request, and how many of its tokens are computed
+Work = tuple[Request, Allocation, int]  # a running request, what it holds, and how many of its tokens are computed
+
+
+class Part:
+    """Decodes or prompts of a batch, and the pages for them. Gathered in one go: most steps have hundreds of decodes.
+
+    growths: of those that have too few pages. short: those of them that were promised too few as well.
+    """
+
+    __slots__ = ("_page_size", "growths", "short", "work")
+
+    def __init__(self, page_size: int) -> None:
+        self.work: list[Work] = []
+        self.growths: list[Growth] = []
+        self.short: list[Request] = []
+        self._page_size = page_size
+
+    def add(self, request: Request, num_tokens: int) -> None:
+        """Compute so many tokens more of a running request."""
+        allocation = request.allocation
+        assert allocation is not None
+        self.work.append((request, allocation, num_tokens))
+        num_missing = request.device_len + num_tokens - allocation.num_pages * self._page_size
+        if num_missing > 0:
+            num_pages = -(-num_missing // self._page_size)
+            self.growths.append((allocation, num_pages))
+            if allocation.num_pages + num_pages > allocation.promised_pages:
+                self.short.append(request)
+
+    def add_prompt(self, request: Request, budget: int) -> int:
+        """Compute what the budget allows of its prompt; what is left of the budget."""
+        num_tokens = min(budget, request.prefill_len - request.device_len)
+        if num_tokens > 0:
+            self.add(request, num_tokens)
+        return budget - num_tokens
 
 
 class Planner:
@@ -47,12 +80,13 @@ class Planner:
 
         settle: commits the batch in flight. Called when pages run out, as nobody in flight can be retracted.
         """
-        decodes, chunks = self._room_for_running(settle) if self._promises.adapt else self._running_work()
-        prefills = self._add_new(chunks)
-        self._decodes_paused = bool(decodes) and self._pauses_decodes(prefills)
-        work = prefills if self._decodes_paused else decodes + prefills
-        self._manager.grow([(need.allocation, need.num_pages) for need in self._needs(work)])
-        return work
+        decodes, prefills = self._room_for_running(settle) if self._promises.adapt else self._running_work()
+        self._add_new(prefills)
+        self._decodes_paused = bool(decodes.work) and self._pauses_decodes(prefills)
+        if self._decodes_paused:
+            decodes = Part(self._manager.page_size)
+        self._manager.grow(decodes.growths + prefills.growths)
+        return decodes.work + prefills.work
 
     def finished(self, request: Request) -> None:
         """It came to its own end: the length of its output says something of others."""
@@ -60,70 +94,52 @@ class Planner:
 
     # ---- work
 
-    def _running_work(self) -> tuple[list[Work], list[Work]]:
+    def _running_work(self) -> tuple[Part, Part]:
         """Of all who run: one more token each, and the next parts of unfinished prompts."""
-        budget = self._max_extend_tokens
-        decodes: list[Work] = []
-        chunks: list[Work] = []
+        budget, page_size = self._max_extend_tokens, self._manager.page_size
+        decodes, chunks = Part(page_size), Part(page_size)
         decode, prefill = RequestState.DECODE, RequestState.PREFILL
         for request in self._admitted.values():
             state = request.state
             if state is decode:
                 if request.device_len + 1 < request.max_device_len:  # one more would sample a token that may be kept
-                    decodes.append((request, 1))
+                    decodes.add(request, 1)
             elif state is prefill:
-                budget = _add_chunk(chunks, request, budget)
+                budget = chunks.add_prompt(request, budget)
         return decodes, chunks
 
-    def _add_new(self, chunks: Sequence[Work]) -> list[Work]:
-        """Unfinished prompts first, then new ones, in the order in which they are admitted."""
-        chosen = list(chunks)
-        budget = self._max_extend_tokens - sum(num_tokens for _, num_tokens in chunks)
+    def _add_new(self, prefills: Part) -> None:
+        """New prompts after the unfinished ones, in the order in which they are admitted."""
+        budget = self._max_extend_tokens - sum(num_tokens for _, _, num_tokens in prefills.work)
         if budget > 0:
             for request in self._admission.admit():
                 self._admitted[request.uid] = request
                 if request.num_admissions == 1:
                     self._counters.admitted(request)
-                budget = _add_chunk(chosen, request, budget)
+                budget = prefills.add_prompt(request, budget)
                 if budget == 0:
                     break
-        return chosen
 
-    def _pauses_decodes(self, prefills: Sequence[Work]) -> bool:
+    def _pauses_decodes(self, prefills: Part) -> bool:
         """Whether this batch is prompts alone: they all end in it, nobody waits, and decodes ran just before."""
-        if not prefills or not self._alternates or self._decodes_paused or self._admission:
+        if not prefills.work or not self._alternates or self._decodes_paused or self._admission:
             return False
-        return all(request.device_len + num_tokens == request.prefill_len for request, num_tokens in prefills)
+        return all(request.device_len + num_tokens == request.prefill_len for request, _, num_tokens in prefills.work)
 
     # ---- pages
 
-    def _room_for_running(self, settle: Callable[[], None]) -> tuple[list[Work], list[Work]]:
+    def _room_for_running(self, settle: Callable[[], None]) -> tuple[Part, Part]:
         """The work of all who run, and pages for it; whoever loses least gives up its own if they run out."""
         self._promises.renew(self._admitted.values())
-        work = self._running_work()
-        needs = self._needs(chain(*work))
-        if self._promises.missing_pages(needs):
+        decodes, chunks = self._running_work()
+        if self._promises.missing_pages(decodes.growths + chunks.growths):
             settle()
-            work = self._running_work()
-            needs = self._needs(chain(*work))
-        while missing := self._promises.missing_pages(needs):
-            self._retract(choose_victim(self._manager, self._running(), needs, missing))
-            work = self._running_work()
-            needs = self._needs(chain(*work))
-        self._promises.extend(needs)
-        return work
-
-    def _needs(self, work: Iterable[Work]) -> list[Need]:
-        """What this work takes more pages for than its requests have."""
-        page_size = self._manager.page_size
-        needs: list[Need] = []
-        for request, num_tokens in work:
-            allocation = request.allocation
-            assert allocation is not None
-            num_missing = request.device_len + num_tokens - allocation.num_pages * page_size
-            if num_missing > 0:
-                needs.append(Need(request, allocation, div_ceil(num_missing, page_size)))
-        return needs
+            decodes, chunks = self._running_work()
+        while missing := self._promises.missing_pages(growths := decodes.growths + chunks.growths):
+            self._retract(choose_victim(self._manager, self._running(), growths, missing))
+            decodes, chunks = self._running_work()
+        self._promises.extend(decodes.short + chunks.short)
+        return decodes, chunks
 
     def _running(self) -> list[Request]:
         return [request for request in self._admitted.values() if request.is_running]
@@ -137,11 +153,3 @@ class Planner:
         self._admission.add_first(request)
         self._promises.retracted()
         self._counters.num_retracted += 1
-
-
-def _add_chunk(chosen: list[Work], request: Request, budget: int) -> int:
-    """Add what of its prompt the budget allows; what is left of the budget."""
-    num_tokens = min(budget, request.prefill_len - request.device_len)
-    if num_tokens > 0:
-        chosen.append((request, num_tokens))
-    return budget - num_tokens

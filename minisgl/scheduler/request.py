@@ -148,10 +148,10 @@ class Request:
     def launch(self, num_tokens: int, row: int) -> Req:
         """The next `num_tokens` tokens go into row `row` of a batch; returns what the engine sees of it."""
         assert self.allocation is not None
-        cached_len, device_len = self.device_len, self.device_len + num_tokens
-        prev_row, self.row = self.row if device_len > self.num_ids else -1, row
-        self.device_len = device_len
-        if cached_len < self.prefill_len <= device_len:
+        cached_len, num_ids, prefill_len = self.device_len, self.num_ids, self.prefill_len
+        self.device_len = device_len = cached_len + num_tokens
+        prev_row, self.row = self.row if device_len > num_ids else -1, row
+        if cached_len < prefill_len <= device_len:
             self.state = RequestState.DECODE
         self.num_inflight += 1
         return Req(
@@ -161,28 +161,34 @@ class Request:
             device_len=device_len,
             max_device_len=self.max_device_len,
             prompt_len=self.prompt_len,
-            input_ids=self._ids[: self.num_ids],
+            input_ids=self._ids[:num_ids],
             sampling_params=self.sampling_params,
             seed=self.seed,
             prev_row=prev_row,
             end_token_ids=self.end_token_ids,
-            prefill_len=self.prefill_len,
+            prefill_len=prefill_len,
         )
 
     def take_prompt_logprobs(self, begin: int, logprobs: tuple[TokenLogprobs, ...]) -> None:
         """Those of the tokens from position `begin` on. What was computed before a retraction stays as it is."""
         self.prompt_logprobs.extend(logprobs[len(self.prompt_logprobs) - begin :])
 
-    def append(self, token_id: int) -> FinishReason | None:
-        """A generated token; why it is the last one, if it is."""
-        if self.num_ids == len(self._ids):  # views handed out keep the old array
-            room = min(self.max_device_len, 2 * self.num_ids + 16)
-            self._ids = np.concatenate([self._ids, np.empty(room - self.num_ids, np.int32)])
-        self._ids[self.num_ids] = token_id
-        self.num_ids += 1
+    def append(self, token_id: int, logprobs: TokenLogprobs | None = None) -> TokenReply:
+        """A generated token; the news of it, with why it is the last one, if it is."""
+        num_ids = self.num_ids
+        if num_ids == len(self._ids):  # views handed out keep the old array
+            room = min(self.max_device_len, 2 * num_ids + 16)
+            self._ids = np.concatenate([self._ids, np.empty(room - num_ids, np.int32)])
+        self._ids[num_ids] = token_id
+        self.num_ids = num_ids + 1
+        reason: FinishReason | None = None
         if token_id in self.end_token_ids and self.num_generated > self.sampling_params.min_tokens:
-            return "stop"
-        return "length" if self.num_ids == self.max_device_len else None
+            reason = "stop"
+        elif num_ids + 1 == self.max_device_len:
+            reason = "length"
+        if self.replied and logprobs is None:  # nearly always, so a call less
+            return TokenReply(self.uid, (token_id,), reason)
+        return self.reply((token_id,), reason, (logprobs,) if logprobs else ())
 
     def truncate(self, num_tokens: int) -> None:
         """Forget generated tokens past the first `num_tokens`."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
 from minisgl.scheduler.allocation import Allocation
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.request import Request
@@ -13,13 +11,7 @@ from minisgl.scheduler.reserve import Reserve
 
 MAX_RENEWED = 32  # promises that one step brings up to date, so that each end does not cost a look at all who run
 
-
-class Need(msgspec.Struct, frozen=True, eq=False):
-    """A running request, and the pages that it needs for the next batch and does not have."""
-
-    request: Request
-    allocation: Allocation
-    num_pages: int
+Growth = tuple[Allocation, int]  # how many pages a running request needs for the next batch, besides those it has
 
 
 class Promises:
@@ -55,23 +47,23 @@ class Promises:
                 self._promise(request)
         del self._to_renew[-MAX_RENEWED:]
 
-    def missing_pages(self, needs: Iterable[Need]) -> int:
-        """How many pages too few are free or evictable for `needs`."""
-        return max(0, sum(need.num_pages for need in needs) - self._manager.obtainable_pages)
+    def missing_pages(self, growths: Iterable[Growth]) -> int:
+        """How many pages too few are free or evictable for `growths`."""
+        return max(0, sum([num_pages for _, num_pages in growths]) - self._manager.obtainable_pages)
 
-    def extend(self, needs: Iterable[Need]) -> None:
+    def extend(self, short: Iterable[Request]) -> None:
         """Promise more to those who need more than they were promised."""
-        for need in needs:
-            allocation = need.allocation
-            if allocation.num_pages + need.num_pages > allocation.promised_pages:
-                self._promise(need.request)
+        for request in short:
+            self._promise(request)
 
     def _promise(self, request: Request) -> None:
         assert request.allocation is not None
         self._manager.promise(request.allocation, self._reserve.kv_len(request))
 
 
-def choose_victim(manager: CacheManager, running: Sequence[Request], needs: Sequence[Need], missing: int) -> Request:
+def choose_victim(
+    manager: CacheManager, running: Sequence[Request], growths: Sequence[Growth], missing: int
+) -> Request:
     """The request that loses least: the fewest pages that nobody else holds, and that may have to be computed again.
 
     It is one of those with whose pages the others can go on (they lack `missing`); if there are none, the one that
@@ -79,13 +71,13 @@ def choose_victim(manager: CacheManager, running: Sequence[Request], needs: Sequ
     admitted: so it comes to its end, and then the next one does.
     """
     assert len(running) > 1, f"{missing} pages are missing for the only request that runs"
-    wanted = {need.request.uid: need.num_pages for need in needs}
+    wanted = {allocation.table_idx: num_pages for allocation, num_pages in growths}
     oldest = min(running, key=lambda request: request.arrival)
     candidates = [request for request in running if request is not oldest]
-    losses = manager.sole_pages([request.allocation for request in candidates if request.allocation])
+    held = [request.allocation for request in candidates if request.allocation]
     best, victim = (False, -1), candidates[-1]
-    for request, loss in zip(candidates, losses, strict=True):
-        relief = loss + wanted.get(request.uid, 0)
+    for request, allocation, loss in zip(candidates, held, manager.sole_pages(held), strict=True):
+        relief = loss + wanted.get(allocation.table_idx, 0)
         rank = (True, -loss) if relief >= missing else (False, relief)
         if rank >= best:
             best, victim = rank, request

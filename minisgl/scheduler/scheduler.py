@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from minisgl.core import Batch, BatchResult, Limits, PrefixGroup, Req, TokenLogprobs
+from minisgl.core import Batch, BatchResult, Limits, PrefixGroup, Req
 from minisgl.core.batch import NO_IDS, Int32Array
 from minisgl.env import ENV
 from minisgl.kvcache.base import Namespace
@@ -131,8 +131,10 @@ class Scheduler:
         work = self._planner.choose(settle)
         if not work:
             return None
-        reqs = tuple([request.launch(num_tokens, row) for row, (request, num_tokens) in enumerate(work)])
+        reqs = tuple([request.launch(num_tokens, row) for row, (request, _, num_tokens) in enumerate(work)])
         batch = Batch(reqs, self.cache_manager.take_update(), self._step, self._groups(work))
+        if ENV.CHECK_INTEGRITY.value:
+            batch.check_integrity()
         self._step += 1
         self._counters.num_batches += 1
         return batch
@@ -140,58 +142,55 @@ class Scheduler:
     def _groups(self, work: Iterable[Work]) -> tuple[PrefixGroup, ...]:
         if self._grouping is None:
             return ()
-        handles = []
-        for request, _ in work:
-            assert request.allocation is not None
-            handles.append(request.allocation.handle)
-        return self._grouping.of(handles)
+        return self._grouping.of([allocation.handle for _, allocation, _ in work])
 
     # ---- commit
 
     def commit(self, batch: Batch, result: BatchResult) -> None:
-        """Take in what a launched batch produced; batches are committed in the order in which they were planned."""
+        """Take in what a launched batch produced; batches are committed in the order in which they were planned.
+
+        Most rows are decodes, hundreds of them: a call that they do not need is noticed.
+        """
         self.cache_manager.committed(batch.step)
-        admitted, errors = self._admitted, result.errors
+        admitted, counters, replies = self._admitted, self._counters, self._replies
+        errors, logprobs = result.errors, result.logprobs
+        finished, aborted = RequestState.FINISHED, RequestState.ABORTED
         for row, (req, token_id) in enumerate(zip(batch.reqs, result.next_tokens.tolist(), strict=True)):
             request = admitted[req.uid]
             request.num_inflight -= 1
             request.committed_len = req.device_len
             if row in errors:
                 request.storable = False
-            if not request.is_over:
-                self._take_result(request, req, row, token_id, result)
-            elif request.num_inflight == 0:
-                self._release(request)
+            state = request.state
+            if state is finished or state is aborted:
+                if request.num_inflight == 0:
+                    self._release(request)
+            elif row in errors:
+                self._close(request, finished, request.reply((), "error", error=errors[row]))
+            elif req.cached_len >= request.prefill_len or self._take_prompt(request, req, row, result):
+                reply = request.append(token_id, logprobs[row] if logprobs else None)
+                counters.generated_tokens += 1
+                if reply.finish_reason is None:
+                    replies.append(reply)
+                else:
+                    self._close(request, finished, reply)
         if ENV.CHECK_INTEGRITY.value:
             self.check_integrity()
 
-    def _take_result(self, request: Request, req: Req, row: int, token_id: int, result: BatchResult) -> None:
-        if row in result.errors:
-            self._close(request, RequestState.FINISHED, request.reply((), "error", error=result.errors[row]))
-            return
-        if req.is_prefill:
-            self._counters.computed_tokens += min(req.device_len, req.prefill_len) - req.cached_len
-            self._store_prompt(request)
-            if result.prompt_logprobs:
-                request.take_prompt_logprobs(req.cached_len + 1, result.prompt_logprobs[row])
-        if req.samples:
-            self._take_token(request, token_id, result.logprobs[row] if result.logprobs else None)
-        elif req.device_len == req.max_device_len:  # max_tokens=0: only the prompt was asked about
+    def _take_prompt(self, request: Request, req: Req, row: int, result: BatchResult) -> bool:
+        """Its prompt, or a part of it, is computed; whether a token was sampled after it."""
+        self._counters.computed_tokens += min(req.device_len, req.prefill_len) - req.cached_len
+        self._store_prompt(request)
+        if result.prompt_logprobs:
+            request.take_prompt_logprobs(req.cached_len + 1, result.prompt_logprobs[row])
+        if req.device_len == req.max_device_len:  # max_tokens=0: only the prompt was asked about
             self._close(request, RequestState.FINISHED, request.reply((), "length"))
+        return req.samples
 
     def _store_prompt(self, request: Request) -> None:
         assert request.allocation is not None
         last_step = self._step - 1 if request.num_inflight else -1
         self.cache_manager.store(request.allocation, request.ids(request.committed_len), last_step)
-
-    def _take_token(self, request: Request, token_id: int, logprobs: TokenLogprobs | None) -> None:
-        reason = request.append(token_id)
-        self._counters.generated_tokens += 1
-        reply = request.reply((token_id,), reason, (logprobs,) if logprobs else ())
-        if reason is None:
-            self._replies.append(reply)
-        else:
-            self._close(request, RequestState.FINISHED, reply)
 
     # ---- ends
 

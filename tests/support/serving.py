@@ -112,6 +112,7 @@ class Serving:
                 self._take(reply)
 
     def forward(self, forward_input: ForwardInput) -> BatchOutput:
+        forward_input.batch.check_integrity()
         output = self.engine.forward(forward_input)
         check_groups(forward_input.batch, self.engine.page_table, self.manager, self.shared_prefix)
         return output
