@@ -14,6 +14,9 @@ from minisgl.core import Batch, Staging
 from minisgl.kernel import merge_partials, paged_decode, tile_attention
 from minisgl.kernel.attention_work import decode_config, new_partials, tile_config
 
+MIN_CAPABILITY = (8, 0)
+HEAD_DIMS = range(16, 257)  # the kernels' matrix products take no fewer, and no tiles of more fit all these GPUs
+MAX_GROUP = 16  # query heads that share a KV head: the least rows of such a product, so that one always holds them
 SHARED_SHARE = 5 / 8  # of the processors for tiles, while what rows read alone takes the rest (docs/lab-notes.md)
 CPU_PROCESSORS = 4  # work is cut for so many where there is no GPU, which is in tests
 # Fitted to an H200 (docs/lab-notes.md). Rows that read the same pages alone find most of them in the GPU's cache: the
@@ -22,6 +25,24 @@ SHARED_BYTES_PER_US = 6.5e6
 TILE_US_PER_TOKEN = 0.16e-3  # a KV head
 SHARED_US = 9.0  # two more kernels, once a batch
 GROUP_US = 0.5
+
+
+def check_supported(capability: tuple[int, int], group: int, head_dim: int, num_elements: int) -> None:
+    """ValueError if the kernels cannot run so.
+
+    group: query heads that share a KV head. num_elements: of the q, k and v of a batch.
+    """
+    if capability < MIN_CAPABILITY:
+        raise ValueError(f"attention_backend='triton' needs compute capability 8.0 or more, not {capability}")
+    if head_dim not in HEAD_DIMS:
+        raise ValueError(f"attention_backend='triton' takes head_dim 16 to 256, not {head_dim}")
+    if group > MAX_GROUP:
+        raise ValueError(f"attention_backend='triton' takes {MAX_GROUP} query heads a KV head at most, not {group}")
+    if num_elements >= 1 << 31:
+        raise ValueError(
+            f"attention_backend='triton' counts the elements of a batch's q, k and v in 31 bits, which {num_elements} "
+            "are too many for: lower max_extend_tokens"
+        )
 
 
 class TritonAttnBackend(BaseAttnBackend):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from minisgl.attention.flashinfer_calls import check_installed, check_supported
+from minisgl.attention import flashinfer_calls, triton_backend
 from minisgl.distributed import TPInfo
 from minisgl.engine.config import EngineConfig
 from minisgl.kernel import triton
@@ -58,11 +58,14 @@ def resolve(
     check_shares(model, tp)
     device = _resolve_device(config.device, hardware, tp)
     on_gpu = device.type == "cuda"
-    backend = resolve_backend(config.attention_backend, on_gpu)
     dtype = _resolve_dtype(config.dtype, model.dtype, device, hardware)
-    if backend == "flashinfer":
-        check_supported(dtype, model.head_dim)
     max_running_req = config.max_running_req or (256 if on_gpu else 64)
+    max_extend_tokens = max_extend_tokens or (2048 if on_gpu else 512)
+    backend = resolve_backend(config.attention_backend, on_gpu)
+    if backend == "flashinfer":
+        flashinfer_calls.check_supported(dtype, model.head_dim)
+    if backend == "triton" and not _triton_can(config, model, hardware, tp, max_running_req + max_extend_tokens):
+        backend = "torch"
     spec = EngineSpec(
         device=device,
         dtype=dtype,
@@ -72,7 +75,7 @@ def resolve(
         num_pages=config.num_page_override,
         memory_ratio=config.memory_ratio or (0.9 if on_gpu else 0.5),
         max_running_req=max_running_req,
-        max_extend_tokens=max_extend_tokens or (2048 if on_gpu else 512),
+        max_extend_tokens=max_extend_tokens,
         max_seq_len=_resolve_max_seq_len(config.max_seq_len_override, model.max_position_embeddings),
         shared_prefix=config.shared_prefix == "auto",
         cuda_graph_max_bs=_resolve_graphs(config.cuda_graph_max_bs, backend, max_running_req),
@@ -105,8 +108,27 @@ def resolve_backend(name: str, on_gpu: bool) -> str:
     if name == "triton" and not triton.in_use():
         raise ValueError("attention_backend='triton' needs the package triton, and MINISGL_KERNELS other than torch")
     if name == "flashinfer":
-        check_installed()
+        flashinfer_calls.check_installed()
     return name
+
+
+def _triton_can(config: EngineConfig, model: ModelConfig, hardware: Hardware, tp: TPInfo, num_tokens: int) -> bool:
+    """Whether our own kernels can attend for this model, on these GPUs, in batches of so many tokens. ValueError if
+    they cannot, and were asked for by name."""
+    num_heads = (model.num_qo_heads + 2 * model.num_kv_heads) // tp.size
+    try:
+        triton_backend.check_supported(
+            capability=min(gpu.capability for gpu in hardware.gpus),
+            group=model.num_qo_heads // model.num_kv_heads,
+            head_dim=model.head_dim,
+            num_elements=num_tokens * num_heads * model.head_dim,
+        )
+    except ValueError as error:
+        if config.attention_backend == "triton":
+            raise
+        logger.warning("attention by torch's operations instead of kernels of our own: %s", error)
+        return False
+    return True
 
 
 def _resolve_graphs(wanted: int | None, backend: str, max_running_req: int) -> int:

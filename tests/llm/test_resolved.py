@@ -49,11 +49,38 @@ def test_a_missing_package_is_named_before_anything_is_loaded(monkeypatch: pytes
 def test_what_flashinfer_has_no_kernels_for_is_refused_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch):
     hardware = replace(find_hardware(), gpus=(Gpu("a GPU", 1 << 30, (9, 0)),))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(spec, "check_installed", lambda: None)
+    monkeypatch.setattr(spec.flashinfer_calls, "check_installed", lambda: None)
     model = ModelConfig.from_hf(read_json("llama_biases", "config.json"))
     for dtype, words in (("float32", "takes bfloat16"), ("bfloat16", "takes head_dim 64, 128 and 256, not 16")):
         with pytest.raises(ValueError, match=f"attention_backend='flashinfer' {words}"):
             resolve(EngineConfig(attention_backend="flashinfer", dtype=dtype), model, hardware)
+
+
+@pytest.mark.parametrize(
+    ("changes", "capability", "max_extend_tokens", "words"),
+    [
+        ({"head_dim": 8}, (9, 0), 64, "takes head_dim 16 to 256, not 8"),
+        ({"num_kv_heads": 1, "num_qo_heads": 32}, (9, 0), 64, "takes 16 query heads a KV head at most, not 32"),
+        ({}, (7, 5), 64, r"needs compute capability 8.0 or more, not \(7, 5\)"),
+        ({}, (9, 0), 1 << 25, "lower max_extend_tokens"),
+    ],
+)
+def test_what_our_kernels_cannot_do_is_refused_by_name_and_left_to_torch_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, int],
+    capability: tuple[int, int],
+    max_extend_tokens: int,
+    words: str,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(spec.triton, "in_use", lambda: True)
+    whole = ModelConfig.from_hf(read_json("llama_biases", "config.json"))
+    hardware = replace(find_hardware(), gpus=(Gpu("a GPU", 1 << 30, (9, 0)),))
+    assert resolve(EngineConfig(), whole, hardware).attention_backend == "triton"
+    model, hardware = replace(whole, **changes), replace(hardware, gpus=(Gpu("a GPU", 1 << 30, capability),))
+    assert resolve(EngineConfig(), model, hardware, max_extend_tokens).attention_backend == "torch"
+    with pytest.raises(ValueError, match=f"attention_backend='triton' .*{words}"):
+        resolve(EngineConfig(attention_backend="triton"), model, hardware, max_extend_tokens)
 
 
 def test_ranks_without_sockets_are_refused_before_anything_is_loaded(tiny: Path, monkeypatch: pytest.MonkeyPatch):
