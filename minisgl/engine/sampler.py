@@ -17,9 +17,9 @@ from minisgl.engine.draws import draw
 from minisgl.engine.filters import drop_mask
 from minisgl.engine.logprobs import LogprobTensors, token_logprobs
 from minisgl.engine.penalties import edit_logits, is_edited
-from minisgl.engine.settings import NUM_SETTINGS, Rows, SettingsTable, clipped_temperature
+from minisgl.engine.settings import Rows, SettingsTable, clipped_temperature
 from minisgl.engine.transfer import to_device
-from minisgl.kernel import triton
+from minisgl.kernel import NUM_SETTINGS, triton
 
 _ROWS_AT_ONCE = {"cpu": 16, "cuda": 256}  # what stays in a CPU's cache; on a GPU few launches count more
 

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from minisgl.core import Req, SamplingParams
 from minisgl.core.seeds import uniforms
 from minisgl.engine.penalties import may_edit
+from minisgl.kernel import NUM_SETTINGS
 
 _COLDEST, _HOTTEST = 1e-20, 1e20  # float32 stays finite; colder than this is greedy anyway
-NUM_SETTINGS = 5
 _UNIFORM = 1  # the column that changes every step
 
 Rows = npt.NDArray[np.float64]

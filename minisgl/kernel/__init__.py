@@ -49,9 +49,11 @@ tile_attention = _fastest(torch_attention.tile_attention, "tiles")
 merge_partials = _fastest(torch_attention.merge_partials, "merge")
 
 BROKEN = torch_ops.BROKEN
+NUM_SETTINGS = torch_ops.NUM_SETTINGS
 
 __all__ = [
     "BROKEN",
+    "NUM_SETTINGS",
     "add_rms_norm",
     "apply_rotary",
     "begin_step",

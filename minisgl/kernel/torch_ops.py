@@ -16,6 +16,8 @@ from minisgl.utils.grouped_tensor import GroupedTensor
 QUERY_BLOCK = 1024
 # In place of a token: the row's hidden state is not finite, so that its KV cannot be trusted.
 BROKEN = -2
+# What `sample_tokens` of the Triton kernels reads of each row; it has no reference here (see `engine.settings`).
+NUM_SETTINGS = 5
 
 
 def fast_compare_key(x: torch.Tensor, y: torch.Tensor) -> int:

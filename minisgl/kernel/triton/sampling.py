@@ -12,12 +12,12 @@ import torch
 import triton
 import triton.language as tl
 
+from minisgl.kernel.torch_ops import NUM_SETTINGS
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 from minisgl.kernel.triton.sampling_filters import draw_filtered
 from minisgl.kernel.triton.sampling_parts import draw_in_block, first_above, load_blocks
 
 BLOCK = 256
-NUM_SETTINGS = 5
 _SCAN_BLOCKS, _SCAN_WARPS = 16, 4  # a warp reduces whole blocks, so that nothing crosses warps
 _PICK_BYTES, _PICK_WARPS = 16_384, 8  # of logits at a time: more do not fit into the registers of two programs
 # Otherwise a kernel would be compiled again, maybe in the middle of serving, when one of these lies differently.
