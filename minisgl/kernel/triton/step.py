@@ -31,7 +31,7 @@ def begin_step(
     )  # fmt: skip
 
 
-# Otherwise compiled anew, in the middle of serving, when there is one row or cell, or a multiple of 16, for the first time.
+# Else it would be compiled anew, in the middle of serving, for the first one row or cell and the first multiple of 16.
 @triton.jit(do_not_specialize=["num_cells", "num_rows"])
 def _begin_step(
     page_table, row_len, rows, cols, pages, num_cells, input_ids, last, prev_rows, prev_tokens, num_rows,
