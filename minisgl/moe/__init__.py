@@ -1,0 +1,7 @@
+"""Layers of which every token uses a few experts out of many."""
+
+from minisgl.moe.experts import ExpertNames, Experts
+from minisgl.moe.names import split_experts
+from minisgl.moe.router import Router, Routing
+
+__all__ = ["ExpertNames", "Experts", "Router", "Routing", "split_experts"]
