@@ -37,10 +37,12 @@ def run_sorted(
     Waits for the device to know how many these are, so this is for a CPU.
     """
     num_tokens, num_chosen = experts.shape
-    by_expert, order = experts.flatten().sort(stable=True)
-    present, counts = by_expert.unique_consecutive(return_counts=True)
-    rows = x[order // num_chosen].split(counts.tolist())
-    terms = x.new_empty(num_tokens * num_chosen, x.shape[1])
-    for expert, mine, places in zip(present.tolist(), rows, order.split(counts.tolist()), strict=True):
-        terms[places] = F.linear(silu_and_mul(F.linear(mine, gate_up[expert])), down[expert])
-    return torch_moe.sum_terms(terms.view(num_tokens, num_chosen, -1), weights)
+    flat = experts.flatten()
+    counts = {expert: count for expert, count in enumerate(flat.bincount().tolist()) if count}
+    terms = x.new_empty(num_tokens, num_chosen, x.shape[1])
+    by_pair = terms.flatten(0, 1)
+    groups = flat.argsort(stable=True).split_with_sizes(list(counts.values()))
+    for expert, pairs in zip(counts, groups, strict=True):
+        inner = silu_and_mul(F.linear(x[pairs // num_chosen], gate_up[expert]))
+        by_pair[pairs] = F.linear(inner, down[expert])
+    return torch_moe.sum_terms(terms, weights)
