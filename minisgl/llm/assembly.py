@@ -18,7 +18,7 @@ from minisgl.models.config import ModelConfig
 from minisgl.models.sampling_defaults import Defaults
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.scheduler import Scheduler
-from minisgl.tokenizer import Tokenizer, load_tokenizer
+from minisgl.tokenizer import Tokenizer, load_tokenizer, turn_end_ids
 from minisgl.utils.hardware import find_hardware
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def read_model(config: LLMConfig, path: Path, rank: int = 0) -> Model:
     checkpoint = open_checkpoint(path, need_weights=config.engine.load_format != "dummy")
     model_config = ModelConfig.from_hf(checkpoint.hf_config())
     spec = resolve(config.engine, model_config, find_hardware(), config.scheduler.max_extend_tokens, rank)
-    return Model(checkpoint, model_config, spec)
+    return Model(checkpoint, model_config.serve(spec.max_seq_len), spec)
 
 
 def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: None) -> Parts:
@@ -112,7 +112,7 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
         config.scheduler.eviction,
     )
     overlap = resolve_overlap(config.scheduler, spec.device.type)
-    end_token_ids = model.checkpoint.end_token_ids()
+    end_token_ids = model.checkpoint.end_token_ids() | turn_end_ids(tokenizer)
     scheduler = Scheduler(
         manager,
         limits,

@@ -6,6 +6,7 @@ from minisgl.tokenizer.stop import StopStrings
 from minisgl.tokenizer.stream import TextDelta, TextStream
 from minisgl.tokenizer.token_bytes import TokenBytes
 from minisgl.tokenizer.tokenizer import Tokenizer
+from minisgl.tokenizer.turn_end import turn_end_ids
 
 __all__ = [
     "IncrementalDetokenizer",
@@ -15,4 +16,5 @@ __all__ = [
     "TokenBytes",
     "Tokenizer",
     "load_tokenizer",
+    "turn_end_ids",
 ]
