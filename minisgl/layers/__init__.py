@@ -3,13 +3,14 @@
 from minisgl.layers.attention import AttentionLayer
 from minisgl.layers.base import Layer, Placement, WeightSlot
 from minisgl.layers.embedding import LMHead, VocabParallelEmbedding
-from minisgl.layers.linear import ColumnParallelLinear, RowParallelLinear
-from minisgl.layers.norm import RMSNorm
-from minisgl.layers.rotary import RotaryEmbedding, Rotation
+from minisgl.layers.linear import ColumnParallelLinear, FusedColumnParallelLinear, RowParallelLinear
+from minisgl.layers.norm import RMSNorm, ShardedRMSNorm
+from minisgl.layers.rotary import RotaryEmbedding, Rotation, turning_order
 
 __all__ = [
     "AttentionLayer",
     "ColumnParallelLinear",
+    "FusedColumnParallelLinear",
     "LMHead",
     "Layer",
     "Placement",
@@ -17,6 +18,8 @@ __all__ = [
     "RotaryEmbedding",
     "Rotation",
     "RowParallelLinear",
+    "ShardedRMSNorm",
     "VocabParallelEmbedding",
     "WeightSlot",
+    "turning_order",
 ]

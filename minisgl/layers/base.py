@@ -34,7 +34,8 @@ class WeightSlot:
     """Where one checkpoint tensor goes.
 
     shape: of the whole tensor in the checkpoint. dest: memory for this rank's part, which starts at `start` along
-    `dim` and is as long as `dest` there. take_groups: gets that part instead of `dest`, if it is grouped.
+    `dim` and is as long as `dest` there; or else is made of `rows`, in that order. take_groups: gets that part instead
+    of `dest`, if it is grouped.
     """
 
     shape: tuple[int, ...]
@@ -42,11 +43,17 @@ class WeightSlot:
     dim: int = 0
     start: int = 0
     take_groups: Callable[[GroupedTensor], None] | None = None
+    rows: torch.Tensor | None = None
 
     def cut(self, name: str, tensor: torch.Tensor | GroupedTensor) -> torch.Tensor | GroupedTensor:
-        """This rank's part of the whole tensor, a view. ValueError that names the tensor if its shape is wrong."""
+        """This rank's part of the whole tensor, a view if it is in one piece.
+
+        ValueError that names the tensor if its shape is wrong.
+        """
         if tuple(tensor.shape) != self.shape:
             raise ValueError(f"tensor {name!r}: expected shape {list(self.shape)}, got {list(tensor.shape)}")
+        if (rows := self.rows) is not None:
+            return tensor[rows] if isinstance(tensor, torch.Tensor) else tensor.map_rows(lambda part: part[rows])
         return tensor.narrow(self.dim, self.start, self.dest.shape[self.dim])
 
     def load(self, name: str, tensor: torch.Tensor | GroupedTensor) -> None:

@@ -48,14 +48,21 @@ class Linear(Layer):
             self.weight = None
 
     def slot(
-        self, name: str, shape: tuple[int, ...], dest: torch.Tensor, *, dim: int = 0, start: int = 0
+        self,
+        name: str,
+        shape: tuple[int, ...],
+        dest: torch.Tensor,
+        *,
+        dim: int = 0,
+        start: int = 0,
+        rows: torch.Tensor | None = None,
     ) -> WeightSlot:
         """For the tensor `name`, which makes up the rows `dest` of the weight; arguments as of WeightSlot."""
 
         def take_groups(tensor: GroupedTensor) -> None:
             self._groups[name] = (dest, tensor)
 
-        return WeightSlot(shape, dest, dim, start, take_groups if has_cpp(dest) else None)
+        return WeightSlot(shape, dest, dim, start, take_groups if has_cpp(dest) else None, rows)
 
     def _take_groups(self) -> GroupedTensor | None:
         """The whole weight grouped, or else what is grouped of it goes where it belongs."""
@@ -107,6 +114,40 @@ class ColumnParallelLinear(Linear):
             return add_norm_linear(x, residual, norm.weight, norm.eps, self.weight, self.bias, self.gated)
         x, residual = norm.add_and_norm(x, residual)
         return self.forward(x), residual
+
+
+class FusedColumnParallelLinear(ColumnParallelLinear):
+    """The same, but the checkpoint has one tensor, of the layer's own name, with the rows of all parts in turn.
+
+    orders: by part, another order [rows of the whole part] int64 than the checkpoint's.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        parts: Mapping[str, int],
+        place: Placement,
+        gated: bool = False,
+        orders: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
+        super().__init__(in_features, parts, False, place, gated)
+        self.orders = orders or {}
+
+    def slots(self) -> dict[str, WeightSlot]:
+        assert self.weight is not None
+        shape = (sum(self.parts.values()), self.in_features)
+        return {"weight": self.slot("weight", shape, self.weight, rows=self._rows())}
+
+    def _rows(self) -> torch.Tensor | None:
+        """Where this rank's share of every part lies in the checkpoint's tensor; None: it is all of it, in order."""
+        if self.tp.size == 1 and not self.orders:
+            return None
+        rows, first = [], 0
+        for name, size in self.parts.items():
+            order = self.orders.get(name, torch.arange(size))
+            rows.append(first + order.chunk(self.tp.size)[self.tp.rank])
+            first += size
+        return torch.cat(rows)
 
 
 class RowParallelLinear(Linear):

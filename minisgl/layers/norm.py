@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from minisgl.distributed import all_reduce
 from minisgl.kernel import add_rms_norm, rms_norm
 from minisgl.layers.base import Layer, Placement, WeightSlot
 
@@ -30,3 +31,24 @@ class RMSNorm(Layer):
         if residual is None:
             return rms_norm(x, self.weight, self.eps), x
         return add_rms_norm(x, residual, self.weight, self.eps), residual
+
+
+class ShardedRMSNorm(Layer):
+    """RMSNorm over `size` elements of which each rank holds an equal share, and that share of the weight."""
+
+    def __init__(self, size: int, eps: float, place: Placement) -> None:
+        super().__init__()
+        share = place.tp.shard("size of the norm", size)
+        self.shape, self.eps, self.tp, self.start = (size,), eps, place.tp, place.tp.rank * share
+        self.weight = place.parameter(share)
+
+    def slots(self) -> dict[str, WeightSlot]:
+        return {"weight": WeightSlot(self.shape, self.weight, start=self.start)}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[T, this rank's share], rows any stride apart -> the same, divided by the rms of all the ranks hold."""
+        if self.tp.size == 1:
+            return rms_norm(x, self.weight, self.eps)
+        exact = x.float()
+        mean = all_reduce(exact.square().sum(-1, keepdim=True), self.tp) / self.shape[0]
+        return (self.weight * (exact * torch.rsqrt(mean + self.eps))).to(x.dtype)

@@ -1,6 +1,9 @@
-"""Rotary position embedding, Hugging Face's half-and-half layout: element i turns together with element i + D/2.
+"""Rotary position embedding: element i of a head turns together with element i + D/2. Batches compute turns once.
 
-Source: RoFormer, arXiv:2104.09864. The turns of a batch are computed once and serve all its layers.
+Hugging Face's layout is the same, unless only the first R of D elements turn: there, i turns with i + R/2. To the same
+kernels the rest turns by an angle of 0, once `turning_order` has brought the rows of q and k into place: attention
+does not care in which order elements stand, if it is the same in q and k.
+Source: RoFormer, arXiv:2104.09864.
 """
 
 from __future__ import annotations
@@ -20,22 +23,49 @@ class Rotation(NamedTuple):
     cos: torch.Tensor
     sin: torch.Tensor
 
+    def standstill(self) -> Rotation:
+        """The rotation that turns nothing, for as many tokens."""
+        return Rotation(torch.ones_like(self.cos), torch.zeros_like(self.sin))
+
 
 class RotaryEmbedding(nn.Module):
-    """Positions to rotations. inv_freq: [D/2] float32, radians a position."""
+    """Positions to rotations of heads [D].
 
-    def __init__(self, inv_freq: torch.Tensor, place: Placement) -> None:
+    inv_freq: [R/2] float32, radians a position, where R elements turn: D, or fewer. factor: what turns is multiplied
+    by it (yarn's and longrope's attention factor).
+    """
+
+    def __init__(
+        self, inv_freq: torch.Tensor, place: Placement, head_dim: int | None = None, factor: float = 1
+    ) -> None:
         super().__init__()
-        self.inv_freq = inv_freq.to(place.device)
+        self.num_turning = len(inv_freq)
+        at_rest = (head_dim or 2 * len(inv_freq)) // 2 - len(inv_freq)
+        self.inv_freq = nn.functional.pad(inv_freq, (0, at_rest)).to(place.device)
         self.dtype = place.dtype
+        factors = nn.functional.pad(torch.full_like(inv_freq, factor), (0, at_rest), value=1.0)
+        self.factors = factors.repeat(2).to(place.device) if factor != 1 else None
 
     def divide_frequencies(self, name: str, factors: torch.Tensor) -> None:
-        """Divide every frequency by its factor, [D/2]: what a GGUF file's rope_freqs.weight means in llama.cpp."""
-        if factors.shape != self.inv_freq.shape:
-            expected, got = list(self.inv_freq.shape), list(factors.shape)
+        """Divide every frequency by its factor, [R/2]: what a GGUF file's rope_freqs.weight means in llama.cpp."""
+        if factors.shape != (self.num_turning,):
+            expected, got = [self.num_turning], list(factors.shape)
             raise ValueError(f"tensor {name!r}: expected shape {expected}, got {got}")
-        self.inv_freq = self.inv_freq / factors.to(self.inv_freq)
+        divided = self.inv_freq[: self.num_turning] / factors.to(self.inv_freq)
+        self.inv_freq = torch.cat((divided, self.inv_freq[self.num_turning :]))
 
     def forward(self, positions: torch.Tensor) -> Rotation:
         """positions: [T] int32 or int64. No table and so no largest position; the cost is a few small operations."""
-        return Rotation(*rotary_turns(self.inv_freq, positions, self.dtype))
+        if self.factors is None:
+            return Rotation(*rotary_turns(self.inv_freq, positions, self.dtype))
+        turns = rotary_turns(self.inv_freq, positions, torch.float32)
+        return Rotation(*((turn * self.factors).to(self.dtype) for turn in turns))
+
+
+def turning_order(num_heads: int, head_dim: int, rotary_dim: int) -> torch.Tensor:
+    """The checkpoint's rows [H * D] int64 in the order of our kernels, for heads of which the first R elements turn."""
+    half, rest = rotary_dim // 2, head_dim // 2
+    row = torch.arange(head_dim)
+    turning, still = row[:rotary_dim].view(2, half), row[rotary_dim:].view(2, rest - half)
+    head = torch.cat((turning, still), dim=1).flatten()
+    return (torch.arange(num_heads)[:, None] * head_dim + head).flatten()

@@ -6,6 +6,8 @@ Shape letters: T tokens in the batch, N rows wanted, H hidden size, V vocabulary
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -38,6 +40,8 @@ def check_shares(config: ModelConfig, tp: TPInfo) -> None:
     """ValueError, with numbers, if the ranks cannot share the model evenly. (A vocabulary is padded.)"""
     for name in ("num_qo_heads", "num_kv_heads", "intermediate_size"):
         tp.shard(name, getattr(config, name))
+    if config.experts is not None:
+        tp.shard("the inner size of experts", config.experts.inner_size)
 
 
 class BaseCausalLM(nn.Module, ABC):
@@ -49,12 +53,30 @@ class BaseCausalLM(nn.Module, ABC):
 
     lm_head: LMHead
     rotary_emb: RotaryEmbedding
+    # What Hugging Face's class has for keys that a config.json leaves out, where that is not what Llama has.
+    config_defaults: ClassVar[Mapping[str, Any]] = {}
+    # Whether `forward` heeds a partial_rotary_factor.
+    turns_in_part: ClassVar[bool] = False
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__()
         self.config = config
         self.place = place
         self._pending: PendingWeights | None = None
+
+    @staticmethod
+    def make_rotary(config: ModelConfig, place: Placement) -> RotaryEmbedding:
+        """The turns that the config describes, for sequences of up to its max_position_embeddings tokens."""
+        inv_freq = config.rope.inverse_frequencies(config.head_dim, config.max_position_embeddings)
+        return RotaryEmbedding(inv_freq, place, config.head_dim, config.rope.attention_factor)
+
+    @classmethod
+    def config_fields(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        """Fields of ModelConfig that only this architecture reads, from a config.json with its defaults and no nulls.
+
+        ValueError that names what is not supported.
+        """
+        return {}
 
     @abstractmethod
     def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, ctx: Context) -> torch.Tensor:

@@ -1,19 +1,24 @@
 """What a decoder model looks like, read from a Hugging Face config.json of either generation and checked at once.
 
-Source: transformers 5.24, `configuration_llama.py` and `configuration_qwen3.py`, for the names and the defaults.
+Source: transformers 5.24, `configuration_<model>.py`, for the names and the defaults; where a model's defaults are not
+Llama's, its own file has them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from minisgl.models.expert_config import ExpertConfig
 from minisgl.models.registry import MODELS
 from minisgl.models.rope import RopeConfig
 from minisgl.models.values import count, flag, names, positive
+from minisgl.utils.logging import get_logger
+
+logger = get_logger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -23,7 +28,7 @@ class ModelConfig:
     """The shape of a model. Counts are those of the whole model, before tensor parallelism divides them.
 
     architecture: Hugging Face's class name. dtype: of the checkpoint. max_position_embeddings: the context length in
-    tokens.
+    tokens. layers_without_rope: whose q and k do not turn by position.
     """
 
     architecture: str
@@ -40,13 +45,14 @@ class ModelConfig:
     attention_bias: bool = False
     mlp_bias: bool = False
     tie_word_embeddings: bool = False
+    layers_without_rope: frozenset[int] = frozenset()
+    experts: ExpertConfig | None = None
     dtype: torch.dtype = torch.float32
 
     def __post_init__(self) -> None:
         if self.num_qo_heads % self.num_kv_heads != 0:
             raise ValueError(f"num_kv_heads={self.num_kv_heads} does not divide num_qo_heads={self.num_qo_heads}")
-        if self.head_dim % 2 != 0:
-            raise ValueError(f"head_dim={self.head_dim} is odd: rotary positions turn pairs")
+        self.rope.check(self.head_dim)
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> ModelConfig:
@@ -54,9 +60,14 @@ class ModelConfig:
 
         ValueError that names what is missing, unknown or not supported here; nothing is ignored that changes logits.
         """
-        config = _without_nulls(config)
         architecture = _architecture(config)
+        model = MODELS[architecture]()
+        config = _without_nulls({**model.config_defaults, **config})
         _check_supported(config)
+        rope = RopeConfig.from_hf(config)
+        if rope.partial_rotary_factor != 1 and not model.turns_in_part:
+            factor = rope.partial_rotary_factor
+            raise ValueError(f"partial_rotary_factor={factor} is not supported in {architecture}; only 1.0 is")
         num_qo_heads = count(config, "num_attention_heads")
         hidden_size = count(config, "hidden_size")
         return cls(
@@ -69,13 +80,23 @@ class ModelConfig:
             head_dim=count(config, "head_dim", hidden_size // num_qo_heads),
             vocab_size=count(config, "vocab_size"),
             max_position_embeddings=count(config, "max_position_embeddings"),
-            rope=RopeConfig.from_hf(config),
+            rope=rope,
             rms_norm_eps=positive(config, "rms_norm_eps", 1e-6),
             attention_bias=flag(config, "attention_bias"),
             mlp_bias=flag(config, "mlp_bias"),
             tie_word_embeddings=flag(config, "tie_word_embeddings"),
             dtype=_dtype(config),
+            **model.config_fields(config),
         )
+
+    def serve(self, max_seq_len: int) -> ModelConfig:
+        """The same model for sequences of up to max_seq_len tokens, by which longrope picks its factors."""
+        if self.rope.is_long(max_seq_len):
+            logger.warning(
+                "all texts take the rotary factors for those over %d tokens; max_seq_len_override=%d takes the others",
+                *(2 * (int(self.rope.original_max_position_embeddings),)),
+            )
+        return replace(self, max_position_embeddings=max_seq_len)
 
 
 def _without_nulls(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -83,22 +104,22 @@ def _without_nulls(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _architecture(config: Mapping[str, Any]) -> str:
-    found = names(config, "architectures")
+    found = names(_without_nulls(config), "architectures")
     if not found:
         raise ValueError("the model's config lacks 'architectures'")
     if len(found) != 1:
         raise ValueError(f"the model's config names {len(found)} architectures, {found}; exactly one is expected")
-    MODELS[found[0]]  # an unknown name is a ValueError here, before any weight is read
     return found[0]
 
 
 def _check_supported(config: Mapping[str, Any]) -> None:
     if (act := config.get("hidden_act", "silu")) != "silu":
         raise ValueError(f"hidden_act={act!r} is not supported; known: 'silu'")
-    window, layer_types = config.get("sliding_window"), names(config, "layer_types")
-    if window is not None and config.get("use_sliding_window", True):
+    context = count(config, "max_position_embeddings")
+    window = count(config, "sliding_window", context)
+    if window < context and flag(config, "use_sliding_window", True):  # one as wide as the context hides nothing
         raise ValueError(f"sliding_window={window} is in use, and only full attention is supported")
-    if other := sorted(set(layer_types) - {"full_attention"}):
+    if other := sorted(set(names(config, "layer_types")) - {"full_attention"}):
         raise ValueError(f"layer_types has {', '.join(other)}, and only full_attention is supported")
 
 

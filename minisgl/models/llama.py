@@ -17,7 +17,6 @@ from minisgl.layers import (
     LMHead,
     Placement,
     RMSNorm,
-    RotaryEmbedding,
     Rotation,
     RowParallelLinear,
     VocabParallelEmbedding,
@@ -103,7 +102,7 @@ class LlamaForCausalLM(BaseCausalLM):
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__(config, place)
-        self.rotary_emb = RotaryEmbedding(config.rope.inverse_frequencies(config.head_dim), place)
+        self.rotary_emb = self.make_rotary(config, place)
         self.model = LlamaModel(config, place)
         tied_to = self.model.embed_tokens if config.tie_word_embeddings else None
         self.lm_head = LMHead(config.vocab_size, config.hidden_size, place, tied_to)

@@ -7,6 +7,9 @@ Source: arXiv:2505.09388; module names as in transformers' `modeling_qwen3.py`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
 import torch
 from torch import nn
 
@@ -17,7 +20,6 @@ from minisgl.layers import (
     LMHead,
     Placement,
     RMSNorm,
-    RotaryEmbedding,
     Rotation,
     RowParallelLinear,
     VocabParallelEmbedding,
@@ -103,9 +105,11 @@ class Qwen3Model(nn.Module):
 class Qwen3ForCausalLM(BaseCausalLM):
     """The whole model."""
 
+    config_defaults: ClassVar[Mapping[str, Any]] = {"use_sliding_window": False}
+
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__(config, place)
-        self.rotary_emb = RotaryEmbedding(config.rope.inverse_frequencies(config.head_dim), place)
+        self.rotary_emb = self.make_rotary(config, place)
         self.model = Qwen3Model(config, place)
         tied_to = self.model.embed_tokens if config.tie_word_embeddings else None
         self.lm_head = LMHead(config.vocab_size, config.hidden_size, place, tied_to)

@@ -1,12 +1,14 @@
-"""The architectures we know, by Hugging Face's class name. A new one is a file beside this and an entry here.
+"""The architectures we know, by Hugging Face's class name. A new one is a file beside this and a line here.
 
-Entries import their file when called, so that reading a config costs no model code.
+Entries import their file when called, so that listing the names costs no model code.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
 from minisgl.utils.registry import Registry
 
@@ -15,16 +17,22 @@ if TYPE_CHECKING:
 
 MODELS: Registry[Callable[[], type[BaseCausalLM]]] = Registry("model architecture")
 
+_FILES = {
+    "LlamaForCausalLM": "llama",
+    "MistralForCausalLM": "mistral",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
+    "MixtralForCausalLM": "mixtral",
+    "SmolLM3ForCausalLM": "smollm3",
+    "Phi3ForCausalLM": "phi3",
+    "Olmo2ForCausalLM": "olmo2",
+}
 
-@MODELS.register("LlamaForCausalLM")
-def _llama() -> type[BaseCausalLM]:
-    from minisgl.models.llama import LlamaForCausalLM
 
-    return LlamaForCausalLM
+def _load(file: str, name: str) -> type[BaseCausalLM]:
+    return cast("type[BaseCausalLM]", getattr(import_module(f"minisgl.models.{file}"), name))
 
 
-@MODELS.register("Qwen3ForCausalLM")
-def _qwen3() -> type[BaseCausalLM]:
-    from minisgl.models.qwen3 import Qwen3ForCausalLM
-
-    return Qwen3ForCausalLM
+for _name, _file in _FILES.items():
+    MODELS.register(_name)(partial(_load, _file, _name))

@@ -27,12 +27,28 @@ def positive(config: Mapping[str, Any], key: str, default: float | None = None) 
     return float(value)
 
 
-def flag(config: Mapping[str, Any], key: str) -> bool:
-    """True or false; false where it is absent."""
-    value = config.get(key, False)
+def positives(config: Mapping[str, Any], key: str) -> tuple[float, ...]:
+    """A list of finite numbers above 0; the key must be there."""
+    value = config.get(key)
+    if not isinstance(value, list):
+        raise ValueError(f"{key}={value!r} of the model's config is not a list of numbers above 0")
+    return tuple(positive({key: number}, key) for number in value)
+
+
+def flag(config: Mapping[str, Any], key: str, default: bool = False) -> bool:
+    """True or false."""
+    value = config.get(key, default)
     if not isinstance(value, bool):
         raise ValueError(f"{key}={value!r} of the model's config is not true or false")
     return value
+
+
+def switches(config: Mapping[str, Any], key: str, length: int) -> list[bool]:
+    """The first `length` of a list of zeros and ones."""
+    value = config.get(key)
+    if not isinstance(value, list) or len(value) < length or not all(number in (0, 1) for number in value):
+        raise ValueError(f"{key}={value!r} of the model's config is not a list of {length} zeros and ones")
+    return [number == 1 for number in value[:length]]
 
 
 def names(config: Mapping[str, Any], key: str) -> list[str]:

@@ -15,7 +15,7 @@ GENERATOR = torch.Generator().manual_seed(0)
 
 
 def rotary(head_dim: int, dtype: torch.dtype = torch.float32) -> RotaryEmbedding:
-    return RotaryEmbedding(RopeConfig().inverse_frequencies(head_dim), Placement(dtype, torch.device("cpu")))
+    return RotaryEmbedding(RopeConfig().inverse_frequencies(head_dim, 8192), Placement(dtype, torch.device("cpu")))
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 4e-2)])

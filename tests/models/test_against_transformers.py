@@ -1,58 +1,80 @@
-"""Logits equal those of transformers for models made here: grouped heads, head dims unlike hidden size / heads."""
+"""Tiny models of transformers give its logits and its greedy text by every way through the engine, and on two ranks."""
 
 from __future__ import annotations
 
+import multiprocessing
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from support.dense_attention import all_logits, make_model
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config
+from safetensors.torch import load_file
+from support.dense_attention import all_logits
+from support.dense_models import CONFIGS, load_saved, make_dense_model, save_dense_model
+from support.model_ranks import run_rank
 
-SHAPE: dict[str, Any] = {
-    "vocab_size": 96,
-    "hidden_size": 48,
-    "intermediate_size": 72,
-    "num_hidden_layers": 3,
-    "max_position_embeddings": 128,
-    "initializer_range": 0.2,
-}
-CONFIGS = {
-    "llama with one KV head for three": LlamaConfig(**SHAPE, num_attention_heads=3, num_key_value_heads=1, head_dim=24),
-    "llama with a KV head for each": LlamaConfig(**SHAPE, num_attention_heads=4, num_key_value_heads=4),
-    "llama with biases, tied": LlamaConfig(
-        **SHAPE, num_attention_heads=4, num_key_value_heads=2, attention_bias=True, mlp_bias=True,
-        tie_word_embeddings=True,
-    ),
-    "qwen3": Qwen3Config(**SHAPE, num_attention_heads=6, num_key_value_heads=2, head_dim=24),
-    "qwen3 with biases": Qwen3Config(
-        **SHAPE, num_attention_heads=2, num_key_value_heads=1, head_dim=16, attention_bias=True
-    ),
-}  # fmt: skip
-IDS = torch.randint(0, 96, (50,), generator=torch.Generator().manual_seed(1)).tolist()
+from minisgl import LLM, SamplingParams
+from minisgl.distributed import Meeting, TPInfo
+
+IDS = torch.randint(0, 256, (50,), generator=torch.Generator().manual_seed(1)).tolist()
+PROMPTS = [IDS[:5], IDS[:40], IDS[:24] + IDS[40:], IDS[9:27]]  # the second and the third share 24 tokens
+GREEDY = SamplingParams(max_tokens=24, ignore_eos=True)
 
 
-def reference(config: Any) -> Any:
-    """A random model of transformers, its norms and biases too (they start as ones and zeros)."""
-    torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    for name, weight in model.named_parameters():
-        if weight.dim() == 1:
-            torch.nn.init.normal_(weight, mean=float(name.endswith("norm.weight")), std=0.3)
-    return model
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """All models, saved."""
+    root = tmp_path_factory.mktemp("dense")
+    return {name: save_dense_model(config, root / str(i)) for i, (name, config) in enumerate(CONFIGS.items())}
 
 
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_logits_equal_those_of_transformers(config: Any):
-    theirs = reference(config)
-    hf_config = theirs.config.to_dict() | {"architectures": [type(theirs).__name__]}
-    weights = [
-        item for item in theirs.state_dict().items() if item[0] != "lm_head.weight" or not config.tie_word_embeddings
-    ]
-    with torch.inference_mode():
-        expected = theirs(torch.tensor([IDS])).logits[0]
+@torch.inference_mode()
+def logits_of_transformers(model: Any, ids: list[int]) -> torch.Tensor:
+    logits: torch.Tensor = model(torch.tensor([ids]), use_cache=False).logits[0]
+    return logits
 
-    ours = all_logits(make_model(hf_config, weights), IDS)
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_equal_those_of_transformers(folders: dict[str, Path], name: str):
+    expected = logits_of_transformers(make_dense_model(CONFIGS[name]), IDS)
+
+    ours = all_logits(load_saved(folders[name]), IDS)
 
     assert expected.std() > 0.3, "logits too flat to tell anything"
     torch.testing.assert_close(ours, expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_greedy_text_is_that_of_transformers_by_every_way_through_the_engine(folders: dict[str, Path], name: str):
+    """In chunks and pages of these sizes, cold and warm, together and alone."""
+    texts = []
+    for page_size, chunk in ((1, 16), (16, 8), (16, 64)):
+        pages, options = 512 // page_size, {"page_size": page_size, "max_extend_tokens": chunk, "dtype": "float32"}
+        with LLM(str(folders[name]), num_page_override=pages, **options) as llm:
+            texts += [llm.generate(PROMPTS, GREEDY), llm.generate(PROMPTS, GREEDY), llm.generate(PROMPTS[1], GREEDY)]
+            llm.cache_manager.check_integrity()
+
+    theirs = make_dense_model(CONFIGS[name])
+    for prompt, output in zip(PROMPTS, texts[0], strict=True):
+        text = output["token_ids"]
+        logits = logits_of_transformers(theirs, prompt + text[:-1])
+        assert logits[len(prompt) - 1 :].argmax(-1).tolist() == text
+    expected = [output["token_ids"] for output in texts[0]]
+    for outputs in texts:
+        found = [output["token_ids"] for output in outputs]
+        assert found == (expected if len(found) > 1 else expected[1:2])
+
+
+def test_two_ranks_give_the_logits_of_one(folders: dict[str, Path], tmp_path: Path):
+    meeting, names = Meeting(), list(CONFIGS)
+    args = ([folders[name] for name in names], IDS, tmp_path)
+    other = multiprocessing.get_context("spawn").Process(target=run_rank, args=(TPInfo(1, 2), meeting.port, *args))
+    other.start()
+    run_rank(TPInfo(0, 2), meeting, *args)
+    other.join(timeout=120)
+    assert other.exitcode == 0
+
+    for i, name in enumerate(names):
+        first, second = (load_file(tmp_path / f"rank{rank}.safetensors")[str(i)] for rank in range(2))
+        assert torch.equal(first, second), name
+        torch.testing.assert_close(first, all_logits(load_saved(folders[name]), IDS), atol=1e-4, rtol=0)

@@ -33,7 +33,7 @@ def test_what_a_minimal_config_leaves_out_has_the_defaults_of_hugging_face():
     assert (config.num_qo_heads, config.num_kv_heads, config.head_dim) == (4, 4, 16)
     assert (config.attention_bias, config.mlp_bias, config.tie_word_embeddings) == (False, False, False)
     assert (config.rms_norm_eps, config.dtype) == (1e-6, torch.float32)
-    assert config.rope == RopeConfig("default", 10000.0)
+    assert config.rope == RopeConfig()
 
 
 def test_nulls_at_the_top_count_as_absent():
@@ -57,7 +57,9 @@ def test_both_spellings_of_the_dtype_are_read(name: str):
     ],
 )
 def test_every_spelling_of_llama3_rope_is_the_same(spelling: dict[str, Any]):
-    assert read(**spelling).rope == RopeConfig("llama3", 5e5, 8.0, 1.0, 4.0, 64)
+    assert read(**spelling).rope == RopeConfig(
+        rope_type="llama3", theta=5e5, factor=8.0, original_max_position_embeddings=64
+    )
 
 
 def test_llama3_rope_without_an_original_length_takes_the_context_length():
@@ -69,7 +71,7 @@ def test_llama3_rope_without_an_original_length_takes_the_context_length():
 def test_frequencies_equal_those_of_transformers(rope: dict[str, Any]):
     parameters = {"rope_type": "llama3", "rope_theta": 5e4} | rope
     theirs = LlamaRotaryEmbedding(LlamaConfig(**MINIMAL, head_dim=48, rope_parameters=parameters)).inv_freq
-    ours = read(head_dim=48, rope_parameters=parameters).rope.inverse_frequencies(48)
+    ours = read(head_dim=48, rope_parameters=parameters).rope.inverse_frequencies(48, 512)
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)
 
 
@@ -87,8 +89,8 @@ def test_frequencies_equal_those_of_transformers(rope: dict[str, Any]):
         ({"sliding_window": 128}, "sliding_window=128 is in use"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types has sliding_attention"),
         (
-            {"rope_scaling": {"type": "yarn", "factor": 4.0}},
-            "rope_type='yarn' is not supported; known: default, linear",
+            {"rope_scaling": {"type": "xpos", "factor": 4.0}},
+            "rope_type='xpos' is not supported; known: default, linear, dynamic, llama3, yarn, longrope",
         ),
         ({"rope_parameters": {"rope_type": "linear"}}, "rope_type='linear' needs factor"),
         ({"rope_parameters": {"rope_type": "llama3", "factor": 2.0}}, "needs low_freq_factor, high_freq_factor"),

@@ -1,0 +1,122 @@
+"""Phi-3, 3.5 and 4: as Llama, but q, k, v are one tensor in the checkpoint, as are gate and up; heads may turn in part.
+
+Shape letters: T tokens in the batch, H hidden size, Hq and Hkv heads of this rank, D head dim.
+`forward` is called by its name: nn.Module's own call looks for hooks, of which there are none, for some us a time.
+Source: arXiv:2404.14219, arXiv:2503.01743; module names as in transformers' `modeling_phi3.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from minisgl.core import Context
+from minisgl.layers import (
+    AttentionLayer,
+    FusedColumnParallelLinear,
+    LMHead,
+    Placement,
+    RMSNorm,
+    Rotation,
+    RowParallelLinear,
+    VocabParallelEmbedding,
+    turning_order,
+)
+from minisgl.models.base import BaseCausalLM
+from minisgl.models.config import ModelConfig
+
+
+class Phi3Attention(nn.Module):
+    """q, k, v in one matmul. Rows of q and k stand as the rotation wants them, see `minisgl.layers.rotary`."""
+
+    def __init__(self, config: ModelConfig, layer_id: int, place: Placement) -> None:
+        super().__init__()
+        hidden, head_dim, rotary_dim = config.hidden_size, config.head_dim, config.rope.rotary_dim(config.head_dim)
+        q_size, kv_size = config.num_qo_heads * head_dim, config.num_kv_heads * head_dim
+        num_qo_heads = place.tp.shard("num_qo_heads", config.num_qo_heads)
+        num_kv_heads = place.tp.shard("num_kv_heads", config.num_kv_heads)
+        orders = {}
+        if rotary_dim < head_dim:
+            heads = {"q": config.num_qo_heads, "k": config.num_kv_heads}
+            orders = {part: turning_order(num_heads, head_dim, rotary_dim) for part, num_heads in heads.items()}
+        parts = {"q": q_size, "k": kv_size, "v": kv_size}
+        self.qkv_proj = FusedColumnParallelLinear(hidden, parts, place, orders=orders)
+        self.attn = AttentionLayer(layer_id, num_qo_heads, num_kv_heads, head_dim)
+        self.o_proj = RowParallelLinear(q_size, hidden, False, place)
+
+    def forward(
+        self, x: torch.Tensor, residual: torch.Tensor | None, norm: RMSNorm, rotation: Rotation, ctx: Context
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(attention of norm(residual + x), residual + x); both [T, H], given up."""
+        qkv, residual = self.qkv_proj.after_norm(x, residual, norm)
+        return self.o_proj.forward(self.attn.forward(qkv, rotation, ctx)), residual
+
+
+class Phi3MLP(nn.Module):
+    """down(silu(gate(x)) * up(x)); gate and up are one matmul."""
+
+    def __init__(self, config: ModelConfig, place: Placement) -> None:
+        super().__init__()
+        hidden, inner = config.hidden_size, config.intermediate_size
+        self.gate_up_proj = FusedColumnParallelLinear(hidden, {"gate": inner, "up": inner}, place, gated=True)
+        self.down_proj = RowParallelLinear(inner, hidden, False, place)
+
+    def forward(self, x: torch.Tensor, residual: torch.Tensor, norm: RMSNorm) -> tuple[torch.Tensor, torch.Tensor]:
+        """(the MLP of norm(residual + x), residual + x); both [T, H], given up."""
+        gate, residual = self.gate_up_proj.after_norm(x, residual, norm)
+        return self.down_proj.forward(gate), residual
+
+
+class Phi3DecoderLayer(nn.Module):
+    """Attention, then MLP. The residual stream travels beside x, which is what is still to be added to it."""
+
+    def __init__(self, config: ModelConfig, layer_id: int, place: Placement) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, place)
+        self.self_attn = Phi3Attention(config, layer_id, place)
+        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps, place)
+        self.mlp = Phi3MLP(config, place)
+
+    def forward(
+        self, x: torch.Tensor, residual: torch.Tensor | None, rotation: Rotation, ctx: Context
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """x, residual: [T, H], given up; no residual in the first layer."""
+        x, residual = self.self_attn.forward(x, residual, self.input_layernorm, rotation, ctx)
+        return self.mlp.forward(x, residual, self.post_attention_layernorm)
+
+
+class Phi3Model(nn.Module):
+    """Embedding, layers, final norm."""
+
+    def __init__(self, config: ModelConfig, place: Placement) -> None:
+        super().__init__()
+        self.embed_tokens = VocabParallelEmbedding(config.vocab_size, config.hidden_size, place)
+        self.layers = nn.ModuleList(Phi3DecoderLayer(config, i, place) for i in range(config.num_layers))
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, place)
+
+    def forward(self, input_ids: torch.Tensor, rotation: Rotation, ctx: Context) -> torch.Tensor:
+        x, residual = self.embed_tokens(input_ids), None
+        for layer in self.layers:
+            x, residual = layer(x, residual, rotation, ctx)
+        return self.norm.add_and_norm(x, residual)[0]
+
+
+class Phi3ForCausalLM(BaseCausalLM):
+    """The whole model."""
+
+    config_defaults: ClassVar[Mapping[str, Any]] = {"original_max_position_embeddings": 4096, "rms_norm_eps": 1e-5}
+    turns_in_part = True
+
+    def __init__(self, config: ModelConfig, place: Placement) -> None:
+        super().__init__(config, place)
+        self.rotary_emb = self.make_rotary(config, place)
+        self.model = Phi3Model(config, place)
+        tied_to = self.model.embed_tokens if config.tie_word_embeddings else None
+        self.lm_head = LMHead(config.vocab_size, config.hidden_size, place, tied_to)
+
+    def forward(self, input_ids: torch.Tensor, positions: torch.Tensor, ctx: Context) -> torch.Tensor:
+        hidden: torch.Tensor = self.model(input_ids, self.rotary_emb(positions), ctx)
+        return hidden
