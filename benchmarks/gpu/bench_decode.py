@@ -3,8 +3,9 @@
     python benchmarks/gpu/bench_decode.py --model qwen3-0.6b --batch 1,8,32,128,256 --context 512
 
 Requests of --context random tokens, none shared, generate --steps more. "step" is the median time from one launch to
-the next in the loop that serves requests; "engine" is the same batch launched again and again, one step ahead, with
-no scheduler and no text; the floor reads all weights and the KV of the median step once (see floors.py).
+the next in the loop that serves requests; "engine" is the last such batch launched again and again, one step ahead,
+with no scheduler and no text. Its contexts are --steps / 2 tokens longer than in the median step, so it may take longer
+than that. The floor reads all weights and the KV of the median step once (see floors.py).
 """
 
 from __future__ import annotations
