@@ -1,0 +1,68 @@
+"""Models with experts through the whole engine: the greedy tokens of transformers under every switch."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from support.tiny_experts import CONFIGS, make_expert_model, save_expert_model
+
+from minisgl import LLM, SamplingParams
+
+MAX_TOKENS = 24
+GREEDY = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True)
+NAMES = ["qwen3-moe", "qwen3-moe, not normalised, a dense layer", "mixtral"]
+
+
+def make_prompts() -> list[list[int]]:
+    """Lengths from 1 to 100, some sharing prefixes."""
+    rng = np.random.default_rng(0)
+    base = rng.integers(0, 256, 100).tolist()
+    fresh = [rng.integers(0, 256, n).tolist() for n in (1, 17, 40)]
+    return [*fresh, base, base[:64] + fresh[1], base[:70] + fresh[2]]
+
+
+PROMPTS = make_prompts()
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def folder(name: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_expert_model(CONFIGS[name], tmp_path_factory.mktemp("experts")))
+
+
+@pytest.fixture(scope="module")
+def reference(name: str) -> list[list[int]]:
+    """Of transformers, one prompt at a time."""
+    model = make_expert_model(CONFIGS[name])
+    texts = []
+    for prompt in PROMPTS:
+        with torch.inference_mode():
+            text = model.generate(torch.tensor([prompt]), max_new_tokens=MAX_TOKENS, do_sample=False, eos_token_id=None)
+        texts.append(text[0, len(prompt) :].tolist())
+    return texts
+
+
+@pytest.mark.parametrize(("page_size", "chunk"), list(itertools.product([1, 16], [8, 16, 64])))
+def test_tokens_are_those_of_transformers(folder: str, reference: list[list[int]], page_size: int, chunk: int):
+    config = {"page_size": page_size, "max_extend_tokens": chunk, "num_page_override": 2048 // page_size}
+    with LLM(folder, dtype="float32", **config) as llm:
+        cold = llm.generate(PROMPTS, GREEDY)
+        warm = llm.generate(PROMPTS[::-1], GREEDY)[::-1]
+        alone = [llm.generate(prompt, GREEDY)[0] for prompt in PROMPTS[:2]]
+        llm.cache_manager.check_integrity()
+    assert [out["token_ids"] for out in cold] == reference
+    assert [out["token_ids"] for out in warm] == reference
+    assert [out["token_ids"] for out in alone] == reference[:2]
+    assert all(out["cached_tokens"] > 0 for out in warm[3:])
+
+
+def test_two_ranks_give_the_tokens_of_one(folder: str, reference: list[list[int]]):
+    with LLM(folder, dtype="float32", num_page_override=2048, tensor_parallel_size=2) as llm:
+        assert [out["token_ids"] for out in llm.generate(PROMPTS, GREEDY)] == reference

@@ -1,0 +1,93 @@
+"""Models with experts: logits of transformers, however a checkpoint writes the experts' weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from support.dense_attention import CPU, all_logits
+from support.tiny_experts import CONFIGS, make_expert_model, save_expert_model
+
+from minisgl.distributed import TPInfo
+from minisgl.models import BaseCausalLM, ModelConfig, create_model, load_model, open_checkpoint
+
+IDS = torch.randint(0, 256, (50,), generator=torch.Generator().manual_seed(1)).tolist()
+
+
+def load(folder: Path) -> BaseCausalLM:
+    checkpoint = open_checkpoint(folder)
+    return load_model(checkpoint, ModelConfig.from_hf(checkpoint.hf_config()), torch.float32, CPU)
+
+
+def config_of(name: str, **changes: Any) -> ModelConfig:
+    config = CONFIGS[name].to_dict() | {"architectures": [f"{type(make_expert_model(CONFIGS[name])).__name__}"]}
+    return ModelConfig.from_hf(config | changes)
+
+
+@pytest.mark.parametrize("stacked", [False, True], ids=["a matrix each", "stacked"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_logits_equal_those_of_transformers(tmp_path: Path, name: str, stacked: bool):
+    folder = save_expert_model(CONFIGS[name], tmp_path, stacked)
+    with safe_open(folder / "model.safetensors", framework="pt") as file:
+        assert any(file.get_slice(key).get_shape()[2:] for key in file.keys()) == stacked  # noqa: SIM118
+    with torch.inference_mode():
+        expected = make_expert_model(CONFIGS[name])(torch.tensor([IDS])).logits[0]
+
+    ours = all_logits(load(folder), IDS)
+
+    assert expected.std() > 0.3, "logits too flat to tell anything"
+    torch.testing.assert_close(ours, expected, atol=1e-3, rtol=0)
+
+
+def test_dummy_weights_do_not_depend_on_the_number_of_ranks():
+    whole, half = (create_model(config_of("mixtral"), torch.float32, CPU, tp) for tp in (TPInfo(), TPInfo(1, 2)))
+    whole.init_dummy_weights(0)
+    half.init_dummy_weights(0)
+    all_experts, part = (model.model.layers[0].block_sparse_moe.experts for model in (whole, half))
+    gate, up = all_experts.gate_up.chunk(2, dim=1)
+    assert torch.equal(part.gate_up, torch.cat((gate[:, 48:], up[:, 48:]), dim=1))
+    assert torch.equal(part.down, all_experts.down[:, :, 48:])
+
+
+def test_a_matrix_of_an_expert_that_never_came_is_named_as_checkpoints_name_it(tmp_path: Path):
+    model = create_model(config_of("mixtral"), torch.float32, CPU)
+    absent = "model.layers.1.block_sparse_moe.experts.4.w2.weight"
+    for name, tensor in open_checkpoint(save_expert_model(CONFIGS["mixtral"], tmp_path)).iter_weights():
+        if name != absent:
+            model.load_weight(name, tensor)
+    with pytest.raises(ValueError, match=f"1 tensors never came: {absent}"):
+        model.finish_loading()
+
+
+def test_a_stack_of_the_wrong_shape_is_refused_by_name():
+    model = create_model(config_of("qwen3-moe"), torch.float32, CPU)
+    stack = "model.layers.0.mlp.experts.down_proj"
+    with pytest.raises(ValueError, match=rf"'{stack}': expected the experts' matrices in a stack, got \[48, 40\]"):
+        model.load_weight(stack, torch.zeros(48, 40))
+    with pytest.raises(ValueError, match=r"experts\.0\.down_proj\.weight': expected shape \[48, 40\], got \[40, 48\]"):
+        model.load_weight(stack, torch.zeros(8, 40, 48))
+    with pytest.raises(ValueError, match=r"unknown tensor 'model\.layers\.1\.mlp\.experts\.8\.down_proj\.weight'"):
+        model.load_weight("model.layers.1.mlp.experts.down_proj", torch.zeros(9, 48, 40))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("mixtral", {"num_experts_per_tok": 6}, "num_experts_per_tok=6 is more than num_experts=5"),
+        ("mixtral", {"num_local_experts": 0}, "num_local_experts=0"),
+        ("qwen3-moe", {"mlp_only_layers": "all"}, "mlp_only_layers='all'"),
+        ("qwen3-moe", {"moe_intermediate_size": -1}, "moe_intermediate_size=-1"),
+    ],
+)
+def test_a_config_that_makes_no_sense_is_refused_by_name(name: str, changes: dict[str, Any], message: str):
+    with pytest.raises(ValueError, match=message):
+        config_of(name, **changes)
+
+
+def test_ranks_that_cannot_share_an_expert_are_refused_with_the_numbers():
+    config = config_of("qwen3-moe", moe_intermediate_size=41)
+    with pytest.raises(ValueError, match="tp_size=2 does not divide the inner size of experts=41"):
+        create_model(config, torch.float32, CPU, TPInfo(0, 2))
