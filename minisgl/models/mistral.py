@@ -103,7 +103,7 @@ class MistralModel(nn.Module):
 class MistralForCausalLM(BaseCausalLM):
     """The whole model."""
 
-    config_defaults: ClassVar[Mapping[str, Any]] = {"sliding_window": 4096}
+    config_defaults: ClassVar[Mapping[str, Any]] = {"num_key_value_heads": 8, "sliding_window": 4096}
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__(config, place)

@@ -103,7 +103,7 @@ class Qwen2Model(nn.Module):
 class Qwen2ForCausalLM(BaseCausalLM):
     """The whole model."""
 
-    config_defaults: ClassVar[Mapping[str, Any]] = {"use_sliding_window": False}
+    config_defaults: ClassVar[Mapping[str, Any]] = {"num_key_value_heads": 32, "use_sliding_window": False}
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__(config, place)

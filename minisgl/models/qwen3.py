@@ -105,7 +105,11 @@ class Qwen3Model(nn.Module):
 class Qwen3ForCausalLM(BaseCausalLM):
     """The whole model."""
 
-    config_defaults: ClassVar[Mapping[str, Any]] = {"use_sliding_window": False}
+    config_defaults: ClassVar[Mapping[str, Any]] = {
+        "head_dim": 128,
+        "num_key_value_heads": 32,
+        "use_sliding_window": False,
+    }
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__(config, place)

@@ -10,7 +10,14 @@ import torch.nn.functional as F
 
 from minisgl.distributed import SINGLE, TPInfo
 from minisgl.kernel import has_cpp
-from minisgl.layers import ColumnParallelLinear, Layer, Placement, RMSNorm, RowParallelLinear
+from minisgl.layers import (
+    ColumnParallelLinear,
+    FusedColumnParallelLinear,
+    Layer,
+    Placement,
+    RMSNorm,
+    RowParallelLinear,
+)
 from minisgl.layers.packed import GroupedWeight
 from minisgl.utils.grouped_tensor import GroupedTensor, dense
 
@@ -49,6 +56,19 @@ def test_column_shares_side_by_side_are_the_whole(tp_size: int, bias: bool, pack
         shares.append(layer(x).split([size // tp_size for size in PARTS.values()], dim=-1))
     for i, name in enumerate(PARTS):
         whole = F.linear(x, tensors[f"{name}.weight"], tensors.get(f"{name}.bias"))
+        torch.testing.assert_close(torch.cat([share[i] for share in shares], dim=-1), whole)
+
+
+@pytest.mark.parametrize("tp_size", [1, 2, 4])
+def test_shares_of_a_fused_tensor_are_those_of_its_parts_in_the_order_that_is_wanted(tp_size: int):
+    x, weight, order = random(5, 8), random(sum(PARTS.values()), 8), torch.arange(12).flip(0)
+    q, k, v = F.linear(x, weight).split(list(PARTS.values()), dim=-1)
+    shares = []
+    for rank in range(tp_size):
+        layer = FusedColumnParallelLinear(8, PARTS, place(TPInfo(rank, tp_size)), orders={"q_proj": order})
+        load(layer, {"weight": weight})
+        shares.append(layer(x).split([size // tp_size for size in PARTS.values()], dim=-1))
+    for i, whole in enumerate((q[:, order], k, v)):
         torch.testing.assert_close(torch.cat([share[i] for share in shares], dim=-1), whole)
 
 

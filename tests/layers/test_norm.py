@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
-from minisgl.layers import Placement, RMSNorm
+from minisgl.layers import Placement, RMSNorm, ShardedRMSNorm
 
 GENERATOR = torch.Generator().manual_seed(0)
 X, WEIGHT = torch.randn(7, 64, generator=GENERATOR) * 3, torch.rand(64, generator=GENERATOR) + 0.5
@@ -43,3 +43,10 @@ def test_without_a_residual_the_input_starts_one():
     normed, residual = norm.add_and_norm(X, None)
     assert residual is X
     assert torch.equal(normed, norm(X))
+
+
+def test_a_sharded_norm_of_one_rank_is_a_norm_of_rows_apart():
+    norm, theirs = ShardedRMSNorm(48, 1e-2, Placement(torch.float32, torch.device("cpu"))), LlamaRMSNorm(48, 1e-2)
+    norm.slots()["weight"].load("weight", WEIGHT[:48])
+    theirs.weight.data.copy_(WEIGHT[:48])
+    torch.testing.assert_close(norm(X[:, :48]), theirs.requires_grad_(False)(X[:, :48]), rtol=1e-6, atol=1e-6)
