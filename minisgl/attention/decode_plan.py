@@ -48,26 +48,23 @@ def split_evenly(lengths: IntArray, num_columns: int, grain: int) -> Split:
     ends = costs.cumsum()
     starts = ends - costs
     cuts = np.arange(num_columns) * int(ends[-1]) // num_columns
-    of_cut = starts[ends.searchsorted(cuts, side="right")]
+    cut_stretch = ends.searchsorted(cuts, side="right")
+    offsets = cuts - starts[cut_stretch]
     # A cut into the cost of an item falls before it, so that none is empty.
-    cuts = np.where(cuts - of_cut <= 1, of_cut, cuts)
-    keys = np.concatenate((starts, cuts))
-    keys.sort()
-    is_first = np.ones(len(keys), np.bool_)
-    np.not_equal(keys[1:], keys[:-1], out=is_first[1:])
-    keys = keys[is_first]
-    first = np.empty(len(lengths) + 1, np.int64)
-    first[:-1] = keys.searchsorted(starts)
-    first[-1] = len(keys)
-    stretch = np.repeat(np.arange(len(lengths)), first[1:] - first[:-1])
-    begin = (keys - starts[stretch] - 1) * grain
-    begin[first[:-1]] = 0
+    begins_item = offsets > 1
+    begins_item[1:] &= cuts[1:] > cuts[:-1]
+    columns = np.empty(num_columns + 1, np.int64)
+    columns[:-1] = cut_stretch + begins_item.cumsum()
+    first = np.zeros(len(lengths) + 1, np.int64)
+    counts = np.bincount(cut_stretch[begins_item], minlength=len(lengths)) + 1
+    counts.cumsum(out=first[1:])
+    columns[-1] = num_items = first[-1]
+    begin = np.zeros(num_items, np.int64)
+    begin[columns[:-1][begins_item]] = (offsets[begins_item] - 1) * grain
     end = np.empty_like(begin)
     end[:-1] = begin[1:]
     end[first[1:] - 1] = lengths
-    columns = np.empty(num_columns + 1, np.int64)
-    columns[:-1] = keys.searchsorted(cuts)
-    columns[-1] = len(keys)
+    stretch = np.arange(len(lengths)).repeat(counts)
     return Split(stretch, begin, end, columns, first)
 
 
@@ -112,10 +109,11 @@ class Tiles(NamedTuple):
 def plan_own(table_idxs: IntArray, begins: IntArray, ends: IntArray, num_columns: int, grain: int) -> OwnWork:
     """Row b of table row table_idxs[b] reads [begins[b], ends[b]); one that begins later than at 0 is joined later."""
     split = split_evenly(ends - begins, num_columns, grain)
-    row, offset = split.stretch, begins[split.stretch]
-    counts = np.where(begins > 0, 0, split.first[1:] - split.first[:-1])
-    ranges = (split.begin + offset, split.end + offset)
-    items = _interleave(row, table_idxs[row], *ranges, split.first[row], counts[row])
+    row, begin, end, counts = split.stretch, split.begin, split.end, split.first[1:] - split.first[:-1]
+    if begins.any():
+        offset = begins[row]
+        begin, end, counts = begin + offset, end + offset, np.where(begins > 0, 0, counts)
+    items = _interleave(row, table_idxs[row], begin, end, split.first[row], counts[row])
     return OwnWork(items, split.columns.astype(np.int32))
 
 

@@ -17,9 +17,14 @@ def uniform(seed: int, position: int) -> float:
     return float((_mix64((start + (position + 1) * _GOLDEN) & _MASK64) >> 11) * 2.0**-53)
 
 
-def uniforms(seeds: npt.NDArray[np.int64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """`uniform` of each seed at its position, all [N]."""
-    starts = _mix64(seeds.astype(np.uint64) + np.uint64(_GOLDEN))
+def streams(seeds: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """What `uniforms` wants of each seed, [N]: half the work, and the same at every position."""
+    starts: npt.NDArray[np.uint64] = _mix64(seeds.astype(np.uint64) + np.uint64(_GOLDEN))
+    return starts
+
+
+def uniforms(starts: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """`uniform` of the seed of each of the `streams` at its position, all [N]."""
     mixed = _mix64(starts + (positions + 1).astype(np.uint64) * np.uint64(_GOLDEN))
     numbers: npt.NDArray[np.float64] = (mixed >> np.uint64(11)) * 2.0**-53
     return numbers

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from minisgl.core import Req, SamplingParams
-from minisgl.core.seeds import uniforms
+from minisgl.core.seeds import streams, uniforms
 from minisgl.engine.penalties import may_edit
 from minisgl.kernel import NUM_SETTINGS
 
@@ -32,7 +32,10 @@ class SettingsTable:
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
+        self._reqs: Sequence[Req] = ()
         self._params: list[SamplingParams] = []
+        self._seeds: list[int] = []
+        self._streams = streams(np.empty(0, np.int64))
         self._rows: Rows = np.empty((0, NUM_SETTINGS))
         self._draws = False
         self._is_special = np.empty(0, np.bool_)
@@ -42,9 +45,8 @@ class SettingsTable:
         """[N, 5] as `kernel.triton.sampling.sample_tokens` takes them. Valid until the next call."""
         self._update(reqs)
         if self._draws:
-            seeds = np.array([req.seed for req in reqs], np.int64)
             positions = np.array([req.device_len - req.prompt_len for req in reqs], np.int64)
-            self._rows[:, _UNIFORM] = uniforms(seeds, positions)
+            self._rows[:, _UNIFORM] = uniforms(self._streams, positions)
         return self._rows
 
     def special(self, reqs: Sequence[Req]) -> list[int]:
@@ -54,7 +56,12 @@ class SettingsTable:
 
     def _update(self, reqs: Sequence[Req]) -> None:
         """Make the rows those of `reqs`. Objects that were there before keep theirs, wherever they stand now."""
-        params = [req.sampling_params for req in reqs]
+        if reqs is self._reqs:
+            return
+        self._reqs = reqs
+        seeds, params = [req.seed for req in reqs], [req.sampling_params for req in reqs]
+        if seeds != self._seeds:
+            self._seeds, self._streams = seeds, streams(np.array(seeds, np.int64))
         if len(params) == len(self._params) and all(map(is_, params, self._params)):
             return
         known = {id(p): row for row, p in enumerate(self._params)}

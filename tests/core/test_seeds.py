@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minisgl.core.seeds import choice_seed, uniform, uniforms
+from minisgl.core.seeds import choice_seed, streams, uniform, uniforms
 
 SEEDS = st.integers(-(2**63), 2**63 - 1)
 
@@ -18,7 +18,7 @@ def test_a_number_is_in_the_unit_interval_and_repeats(seed, position):
 @given(st.lists(st.tuples(SEEDS, st.integers(0, 2**40))))
 def test_many_numbers_at_once_are_those_of_each(pairs):
     seeds, positions = np.array(pairs, np.int64).reshape(-1, 2).T
-    assert uniforms(seeds, positions).tolist() == [uniform(*pair) for pair in pairs]
+    assert uniforms(streams(seeds), positions).tolist() == [uniform(*pair) for pair in pairs]
 
 
 def test_numbers_of_one_seed_and_of_one_position_are_uniform():
