@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,18 +14,25 @@ from minisgl.utils.model_files import find_gguf
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+_MODELS = ("tokenizer.model", "tiktoken.model")
+_OTHERS = (*_MODELS, "tekken.json", "vocab.json")
+
 
 def load_tokenizer(path: Path) -> Tokenizer:
-    """The tokenizer of a model. path: a folder with tokenizer.json, a .gguf file, or a folder with one.
+    """The tokenizer of a model. path: a folder with a tokenizer's files, a .gguf file, or a folder with one.
 
-    Reads the disk only. Raises ValueError, naming the file, if there is no tokenizer or it is not supported.
+    tokenizer.json is taken where there is one. What else transformers reads, it converts: sentencepiece and tiktoken
+    models, tekken.json, vocab.json with merges.txt. Reads the disk only and runs no code from there. Raises ValueError,
+    naming the file, if there is no tokenizer, it is not supported, or a package is missing that reads it.
     """
     path = Path(path)
     if gguf := find_gguf(path):
         return Tokenizer(_read_gguf(gguf))
-    if not (path / "tokenizer.json").is_file():
-        raise ValueError(f"{path} is neither a .gguf file nor a folder that holds tokenizer.json")
-    return Tokenizer(_read_folder(path))
+    if (path / "tokenizer.json").is_file():
+        return Tokenizer(_read_folder(path))
+    if any((path / name).is_file() for name in _OTHERS):
+        return Tokenizer(_convert_folder(path))
+    raise ValueError(f"{path} is neither a .gguf file nor a folder that holds tokenizer.json or {', '.join(_OTHERS)}")
 
 
 def _read_gguf(path: Path) -> PreTrainedTokenizerFast:
@@ -43,3 +51,40 @@ def _read_folder(path: Path) -> PreTrainedTokenizerFast:
         return PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
     except Exception as error:  # `tokenizers` raises plain Exception for a damaged file
         raise ValueError(f"the tokenizer in {path} cannot be read: {error}") from error
+
+
+def _convert_folder(path: Path) -> PreTrainedTokenizerFast:
+    """By the model's own class: it knows what the files do not say, such as where spaces are added."""
+    _check_packages(path)
+    from transformers import AutoTokenizer
+
+    try:
+        hf = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # of any kind: this reads files of many
+        raise ValueError(f"the tokenizer in {path} cannot be converted: {error}") from error
+    if not hf.is_fast:
+        raise ValueError(f"the tokenizer in {path}, a {type(hf).__name__}, is in Python only, which is not supported")
+    return hf
+
+
+def _check_packages(path: Path) -> None:
+    for file in (path / name for name in _MODELS):
+        if not file.is_file():
+            continue
+        packages = ("sentencepiece", "google.protobuf") if _is_sentencepiece(file) else ("tiktoken",)
+        if missing := [name.replace("google.", "") for name in packages if not _is_installed(name)]:
+            what = f"{file} needs {' and '.join(missing)}, or a tokenizer.json beside it"
+            raise ValueError(f"{what}: pip install 'minisgl[slow-tokenizers]'")
+
+
+def _is_sentencepiece(file: Path) -> bool:
+    """A protobuf whose first field is a list of pieces; tiktoken's files are lines of base64."""
+    with file.open("rb") as opened:
+        return opened.read(1) == b"\n"
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # what it is a part of is not there
+        return False
