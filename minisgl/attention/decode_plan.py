@@ -26,6 +26,7 @@ from minisgl.kernel.attention_work import ITEM_FIELDS
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
+_END_FIELD = 3  # of an item of OwnWork
 
 
 class Split(NamedTuple):
@@ -115,6 +116,36 @@ def plan_own(table_idxs: IntArray, begins: IntArray, ends: IntArray, num_columns
         begin, end, counts = begin + offset, end + offset, np.where(begins > 0, 0, counts)
     items = _interleave(row, table_idxs[row], begin, end, split.first[row], counts[row])
     return OwnWork(items, split.columns.astype(np.int32))
+
+
+class OwnPlanner:
+    """`plan_own` for one batch after the other, cut anew only where that may give other items.
+
+    A row that reads a token more nearly always costs as much as before: then nothing but the end of its last item is
+    another one. So most steps of a few rows are spared the work; of hundreds, some always cost more.
+    """
+
+    def __init__(self, num_columns: int, grain: int) -> None:
+        self._num_columns = num_columns
+        self._grain = grain
+        self._rows: tuple[bytes, ...] = ()
+        self._work = OwnWork(np.empty(0, np.int32), np.empty(0, np.int32))
+        self._last_ends: IntArray | None = None  # where in the items those of the last item of each row are
+
+    def plan(self, table_idxs: IntArray, begins: IntArray, ends: IntArray) -> OwnWork:
+        """See `plan_own`."""
+        grains = (ends - begins + (self._grain - 1)) // self._grain
+        rows = (table_idxs.tobytes(), begins.tobytes(), grains.tobytes())
+        if rows != self._rows:
+            self._work = plan_own(table_idxs, begins, ends, self._num_columns, self._grain)
+            self._rows, self._last_ends = rows, None
+            return self._work
+        if self._last_ends is None:
+            row = self._work.items[::ITEM_FIELDS]
+            self._last_ends = np.append(np.flatnonzero(row[1:] > row[:-1]), len(row) - 1) * ITEM_FIELDS + _END_FIELD
+        items = self._work.items.copy()
+        items[self._last_ends] = ends
+        return OwnWork(items, self._work.columns)
 
 
 def plan_shared(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 
 from minisgl.attention.base import AttnConfig, BaseAttnBackend
+from minisgl.attention.decode_plan import OwnPlanner
 from minisgl.attention.shared_prefix import GroupCost, SharedChooser
 from minisgl.attention.triton_plan import BatchWork, OwnPart, TilePart, TritonAttnMetadata, WorkShape
 from minisgl.core import Batch, Staging
@@ -55,6 +56,7 @@ class TritonAttnBackend(BaseAttnBackend):
         self._config = config
         sample = config.kv_pool.k_cache(0)
         self._shape = _work_shape(config, sample)
+        self._own_planner = OwnPlanner(self._shape.own_columns, self._shape.own_grain)
         self._chooser = SharedChooser(_group_cost(config, sample, self._shape)) if config.shared_prefix else None
         self._partials = new_partials(
             self._shape.num_partials(config.max_running_req),
@@ -66,7 +68,7 @@ class TritonAttnBackend(BaseAttnBackend):
         )
 
     def plan(self, batch: Batch, staging: Staging, padded: int | None = None) -> TritonAttnMetadata:
-        return BatchWork(batch, staging, self._shape, self._chooser, padded).plan()
+        return BatchWork(batch, staging, self._shape, self._own_planner, self._chooser, padded).plan()
 
     def forward(
         self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: TritonAttnMetadata

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from minisgl.attention.decode_plan import OwnWork, TileWork, plan_extends, plan_own, plan_shared
+from minisgl.attention.decode_plan import OwnPlanner, OwnWork, TileWork, plan_extends, plan_shared
 from minisgl.attention.index import IntArray
 from minisgl.attention.shared_prefix import MAX_LEVELS, SharedChooser, SharedRanges
 from minisgl.core import Batch, Staging
@@ -78,14 +78,24 @@ class WorkShape:
 
 
 class BatchWork:
-    """The work of one batch, sent through `staging`. chooser: of what rows share; None: nothing is read together."""
+    """The work of one batch, sent through `staging`.
+
+    own_planner: of what rows read alone. chooser: of what they share; None: nothing is read together.
+    """
 
     def __init__(
-        self, batch: Batch, staging: Staging, shape: WorkShape, chooser: SharedChooser | None, padded: int | None
+        self,
+        batch: Batch,
+        staging: Staging,
+        shape: WorkShape,
+        own_planner: OwnPlanner,
+        chooser: SharedChooser | None,
+        padded: int | None,
     ) -> None:
         self._batch = batch
         self._staging = staging
         self._shape = shape
+        self._own_planner = own_planner
         self._chooser = chooser
         self._padded = padded
 
@@ -102,7 +112,7 @@ class BatchWork:
             shared = self._chooser.choose(batch.groups, len(batch.reqs), num_decodes)
         table_idxs, ends = self._of_decodes(batch.table_idxs), self._of_decodes(batch.device_lens)
         begins = self._of_decodes(shared.own_begins)
-        own = plan_own(table_idxs, begins, ends, shape.own_columns, shape.own_grain)
+        own = self._own_planner.plan(table_idxs, begins, ends)
         if not shared.ranges:
             return self._send_own(own), None
         together = plan_shared(own, shared.ranges, table_idxs, shape.tile_rows, shape.shared_columns, shape.tile_grain)

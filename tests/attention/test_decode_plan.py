@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.table_groups import find_groups
 
-from minisgl.attention.decode_plan import OwnWork, TileWork, plan_extends, plan_own, plan_shared, split_evenly
+from minisgl.attention.decode_plan import (
+    OwnPlanner,
+    OwnWork,
+    TileWork,
+    plan_extends,
+    plan_own,
+    plan_shared,
+    split_evenly,
+)
 from minisgl.attention.shared_prefix import GroupCost, choose_shared
 from minisgl.kernel.attention_work import ITEM_FIELDS, TILE_FIELDS
 
@@ -121,3 +129,26 @@ def test_many_tiles_of_prompts_begin_with_the_longest_and_are_not_cut():
     ends = [item[4] for item in tile_items(work)]
     assert ends == sorted(ends, reverse=True)
     assert work.parts is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=30), st.integers(1, 9))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_a_planner_that_is_asked_again_gives_what_a_new_plan_would(steps: list[tuple[int, int]], num_columns: int):
+    """Each row reads a token more at each step; now and then others read, or from another position on."""
+    planner = OwnPlanner(num_columns, 4)
+    table_idxs, begins, ends = np.array([5, 3, 8]), np.array([0, 4, 0]), np.array([30, 9, 1])
+    given_out = []
+    for event, value in steps:
+        ends = ends + 1
+        if event == 1:
+            table_idxs = np.roll(table_idxs, 1)
+        elif event == 2:
+            begins = np.array([0, 0, 4 * (value % 2)]) if ends[2] > 4 else begins
+        elif event == 3:
+            ends = ends + np.array([value, 0, 0])
+        expected = plan_own(table_idxs, begins, ends, num_columns, 4)
+        work = planner.plan(table_idxs, begins, ends)
+        given_out.append((work.items, expected.items))
+        assert np.array_equal(work.columns, expected.columns)
+    for items, expected_items in given_out:  # and later plans change none of them
+        assert np.array_equal(items, expected_items)
