@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from minisgl.models.gguf_config import hf_config
-from minisgl.models.gguf_names import hf_name
+from minisgl.models.gguf_names import LONGROPE, hf_name
 from minisgl.models.sampling_defaults import Defaults, from_gguf
 from minisgl.utils.gguf_file import GGUFFile
 from minisgl.utils.grouped_tensor import GroupedTensor
@@ -21,6 +21,7 @@ _END_IDS = ("eos", "eot", "eom")  # of the text, of the turn, of the message
 _END_TEXTS = frozenset(
     ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>", "</s>")
 )
+_PERMUTED = ("llama", "smollm3")  # whose q and k have the rows in another order than Hugging Face
 _CONTROL = 3  # llama.cpp's type of tokens that are no text
 
 
@@ -36,7 +37,7 @@ class GGUFCheckpoint:
         self.file = GGUFFile(path)
         if (num_parts := self.file.metadata.get("split.count", 1)) > 1:
             raise ValueError(f"{path} is one of the {num_parts} parts of a split model, which have to be merged first")
-        self._names = {name: _known_name(self.file, name) for name in self.file.tensors}
+        self._names = {name: _known_name(self.file, name) for name in self.file.tensors if name not in LONGROPE}
         self._config = hf_config(self.file)
 
     @property
@@ -75,9 +76,9 @@ class GGUFCheckpoint:
         return grouped.map_rows(partial(unpermute, num_heads=heads)) if heads else grouped
 
     def _permuted_heads(self, name: str) -> int:
-        """Number of heads whose rows llama.cpp's converter re-ordered, 0 for none: it does so for Llama only."""
+        """Number of heads whose rows llama.cpp's converter re-ordered, 0 for none: it does so for few models only."""
         part = name.split(".")[-2]
-        if self._config["model_type"] != "llama" or part not in ("attn_q", "attn_k"):
+        if self._config["model_type"] not in _PERMUTED or part not in ("attn_q", "attn_k"):
             return 0
         heads: int = self._config["num_attention_heads" if part == "attn_q" else "num_key_value_heads"]
         return heads
@@ -93,7 +94,7 @@ def unpermute(tensor: torch.Tensor, num_heads: int) -> torch.Tensor:
 
 
 def _known_name(file: GGUFFile, name: str) -> str:
-    known = hf_name(name)
+    known = hf_name(name, str(file.metadata.get("general.architecture")))
     if known is None:
         raise ValueError(f"{file.path}: tensor {name!r} belongs to no model that is supported")
     return known

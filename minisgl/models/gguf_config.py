@@ -5,11 +5,27 @@ Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md; defaults as lla
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+from minisgl.models.gguf_names import LONGROPE
+from minisgl.models.registry import MODELS
 from minisgl.utils.gguf_file import GGUFFile
 
-_ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
+_ARCHITECTURES = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "olmo2": "Olmo2ForCausalLM",
+}
+# Of rope.scaling., and what Hugging Face calls them.
+_SCALING = {
+    "yarn_beta_fast": "beta_fast",
+    "yarn_beta_slow": "beta_slow",
+    "original_context_length": "original_max_position_embeddings",
+}
 _TOKENS = {"bos_token_id": "tokenizer.ggml.bos_token_id", "eos_token_id": "tokenizer.ggml.eos_token_id"}
 
 
@@ -30,7 +46,11 @@ def hf_config(file: GGUFFile) -> dict[str, Any]:
         **_heads(meta),
         **_biases(meta),
     }
-    config["rope_parameters"] = _rope(meta, config["head_dim"])
+    if window := meta.get("attention.sliding_window"):
+        config["sliding_window"] = window
+    config["rope_parameters"] = rope = _rope(meta, config["head_dim"])
+    if original := rope.get("original_max_position_embeddings"):
+        config["original_max_position_embeddings"] = original
     return config | {name: file.metadata[key] for name, key in _TOKENS.items() if key in file.metadata}
 
 
@@ -88,11 +108,42 @@ def _biases(meta: _Metadata) -> dict[str, bool]:
 
 
 def _rope(meta: _Metadata, head_dim: int) -> dict[str, Any]:
-    if meta.number("rope.dimension_count", head_dim) != head_dim:
-        raise meta.error("rope.dimension_count", f"rotates a part of head_dim={head_dim}, which is not supported")
-    rope = {"rope_theta": meta.number("rope.freq_base", 10000.0), "rope_type": "default"}
+    rope = {"rope_theta": meta.number("rope.freq_base", 10000.0), "rope_type": "default", **_part(meta, head_dim)}
     kind = meta.get("rope.scaling.type", "linear")
     factor = meta.number("rope.scaling.factor", meta.number("rope.scale_linear", 1.0))
+    if LONGROPE.keys() & meta.file.tensors.keys():
+        return rope | _longrope(meta)
     if kind == "none" or (kind == "linear" and factor in (0, 1)):
         return rope
-    return rope | {"rope_type": kind, "factor": factor}
+    return rope | {"rope_type": kind, "factor": factor} | (_yarn(meta, factor) if kind == "yarn" else {})
+
+
+def _part(meta: _Metadata, head_dim: int) -> dict[str, float]:
+    turning = meta.number("rope.dimension_count", head_dim)
+    if turning == head_dim:
+        return {}
+    if not MODELS[_ARCHITECTURES[meta.architecture]]().turns_in_part:
+        raise meta.error("rope.dimension_count", f"rotates a part of head_dim={head_dim}, which is not supported")
+    return {"partial_rotary_factor": math.nextafter(turning / head_dim, 1)}  # so that no rounding takes an element
+
+
+def _yarn(meta: _Metadata, factor: float) -> dict[str, float]:
+    """llama.cpp multiplies the attention factor of the paper by the file's."""
+    if meta.get("rope.scaling.yarn_log_multiplier"):
+        raise meta.error("rope.scaling.yarn_log_multiplier", "is not supported")
+    attention = meta.number("rope.scaling.attn_factor", 1.0) * (1 + 0.1 * math.log(factor))
+    return {"attention_factor": attention, **_scaling(meta)}
+
+
+def _longrope(meta: _Metadata) -> dict[str, Any]:
+    """The factors are tensors of the file."""
+    if missing := LONGROPE.keys() - meta.file.tensors.keys():
+        raise ValueError(f"{meta.file.path} has no tensor {missing.pop()!r}")
+    factors = {key: meta.file.read(name).tolist() for name, key in LONGROPE.items()}
+    attention = meta.number("rope.scaling.attn_factor", 1.0)
+    return {"rope_type": "longrope", "attention_factor": attention, **factors, **_scaling(meta)}
+
+
+def _scaling(meta: _Metadata) -> dict[str, Any]:
+    given = {name: meta.get(f"rope.scaling.{key}") for key, name in _SCALING.items()}
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,4 +1,4 @@
-"""What GGUF calls the tensors of a Llama-like model, and what Hugging Face calls them."""
+"""What GGUF calls the tensors of a dense model, and what Hugging Face calls them."""
 
 from __future__ import annotations
 
@@ -15,24 +15,32 @@ _BLOCK = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
     "attn_v": "self_attn.v_proj",
+    "attn_qkv": "self_attn.qkv_proj",
     "attn_output": "self_attn.o_proj",
     "attn_q_norm": "self_attn.q_norm",
     "attn_k_norm": "self_attn.k_norm",
+    "post_attention_norm": "post_attention_layernorm",
+    "post_ffw_norm": "post_feedforward_layernorm",
     "ffn_norm": "post_attention_layernorm",
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
+_ONLY_IN = {"phi3": {"ffn_up": "mlp.gate_up_proj"}}
+# Which longrope divides frequencies by; Hugging Face has them in config.json.
+LONGROPE = {"rope_factors_short.weight": "short_factor", "rope_factors_long.weight": "long_factor"}
 _BLOCK_NAME = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 
-def hf_name(name: str) -> str | None:
+def hf_name(name: str, architecture: str) -> str | None:
     """Hugging Face's name of the tensor `name`, None if it belongs to no model that we know.
 
+    architecture: GGUF's name of it.
     "rope_freqs.weight" keeps its name: it divides the frequencies of the rotary embedding, and Hugging Face has
     no such tensor.
     """
     match = _BLOCK_NAME.fullmatch(name)
-    if match is None or match[2] not in _BLOCK:
+    block = _BLOCK | _ONLY_IN.get(architecture, {})
+    if match is None or match[2] not in block:
         return _OUTER.get(name)
-    return f"model.layers.{match[1]}.{_BLOCK[match[2]]}.{match[3]}"
+    return f"model.layers.{match[1]}.{block[match[2]]}.{match[3]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,21 @@ def test_a_file_without_a_head_is_tied(tmp_path: Path) -> None:
         ({"llama.rope.scaling.factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
         ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 1.0}, {"rope_type": "default"}),
         ({"llama.rope.scale_linear": 2.0}, {"rope_type": "linear", "factor": 2.0}),
-        ({"llama.rope.scaling.type": "yarn", "llama.rope.scaling.factor": 4.0}, {"rope_type": "yarn", "factor": 4.0}),
+        (
+            {
+                "llama.rope.scaling.type": "yarn",
+                "llama.rope.scaling.factor": 4.0,
+                "llama.rope.scaling.original_context_length": 64,
+                "llama.rope.scaling.yarn_beta_fast": 16.0,
+            },
+            {
+                "rope_type": "yarn",
+                "factor": 4.0,
+                "attention_factor": 1 + 0.1 * math.log(4),
+                "original_max_position_embeddings": 64,
+                "beta_fast": 16.0,
+            },
+        ),
         ({"llama.rope.freq_base": None}, {"rope_type": "default", "rope_theta": 10000.0}),
         ({"llama.rope.freq_base": 500000.0}, {"rope_type": "default", "rope_theta": 500000.0}),
     ],
@@ -82,6 +97,14 @@ def test_one_value_for_each_layer_is_one_value_if_all_agree(tmp_path: Path) -> N
         ({"llama.attention.value_length": 32}, r"llama\.attention\.value_length differs .* 64"),
         ({"llama.rope.dimension_count": 32}, r"llama\.rope\.dimension_count rotates a part of head_dim=64"),
         ({"split.count": 3}, "one of the 3 parts"),
+        (
+            {
+                "llama.rope.scaling.type": "yarn",
+                "llama.rope.scaling.factor": 4.0,
+                "llama.rope.scaling.yarn_log_multiplier": 0.1,
+            },
+            r"llama\.rope\.scaling\.yarn_log_multiplier is not supported",
+        ),
     ],
 )
 def test_what_the_models_cannot_do_is_refused_by_its_key(
@@ -124,7 +147,7 @@ def test_a_file_without_an_embedding_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_names_are_hugging_faces(name: str, expected: str | None) -> None:
-    assert hf_name(name) == expected
+    assert hf_name(name, "llama") == expected
 
 
 def test_unpermute_brings_pairs_back_to_halves() -> None:
@@ -137,14 +160,14 @@ def test_unpermute_brings_pairs_back_to_halves() -> None:
 
 def test_rows_of_q_and_k_are_reordered_for_llama_only(tmp_path: Path) -> None:
     biases = {"blk.0.attn_q.bias": torch.arange(256.0), "blk.0.attn_v.bias": torch.arange(128.0)}
-    for name in ("llama", "qwen2", "qwen3"):
+    for name in ("llama", "qwen2", "qwen3", "smollm3"):
         file = GGUFFile(as_architecture(tmp_path / f"{name}.gguf", name, biases))
         loaded = dict(open_checkpoint(file.path).iter_weights())
         for part, heads in (("q", 4), ("k", 2)):
             stored = file.read(f"blk.0.attn_{part}.weight")
-            expected = unpermute(stored, heads) if name == "llama" else stored
+            expected = unpermute(stored, heads) if name in ("llama", "smollm3") else stored
             assert torch.equal(loaded[f"model.layers.0.self_attn.{part}_proj.weight"], expected)
-        assert (loaded["model.layers.0.self_attn.q_proj.bias"][1] == 2) == (name == "llama")
+        assert (loaded["model.layers.0.self_attn.q_proj.bias"][1] == 2) == (name in ("llama", "smollm3"))
         assert loaded["model.layers.0.self_attn.v_proj.bias"][1] == 1
 
 
