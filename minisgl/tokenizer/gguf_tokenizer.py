@@ -21,18 +21,38 @@ _LLAMA3 = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_PUNCTUATION = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+
+def _by_case(suffix: str, numbers: str) -> str:
+    """Words are cut where lower case turns to upper."""
+    words = (_UPPER + "*" + _LOWER + "+", _UPPER + "+" + _LOWER + "*")
+    return "|".join([*(rf"[^\r\n\p{{L}}\p{{N}}]?{word}{suffix}" for word in words), numbers, _PUNCTUATION])
+
+
+_GPT4O = _by_case("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}")
+_TEKKEN = _by_case("", r"\p{N}")
 # How text is cut before merging, by `tokenizer.ggml.pre`; None is GPT-2's pattern, which `tokenizers` has built in.
 # "smollm" is cut as transformers does it; llama.cpp also parts digits first: "\n\n1" differs, for one.
 _SPLITS: dict[str, str | None] = {
     "default": None,
     "gpt-2": None,
+    "olmo": None,
+    "phi-2": None,
     "smollm": None,
     "qwen2": _QWEN2,
     "deepseek-r1-qwen": _QWEN2,
     "llama-bpe": _LLAMA3,
     "llama3": _LLAMA3,
     "llama-v3": _LLAMA3,
+    "dbrx": _LLAMA3,  # OLMo 2, Phi-4
+    "smaug-bpe": _LLAMA3,  # SmolLM3
+    "gpt-4o": _GPT4O,  # Phi-4-mini, GPT-OSS
+    "tekken": _TEKKEN,  # newer Mistral
 }
+# Whose vocabulary has whole words that its merges cannot build, and whose older files do not say that BOS is added.
+_WHOLE_WORDS = frozenset(("llama-bpe", "llama3", "llama-v3", "tekken"))
 
 
 class _Metadata:
@@ -59,13 +79,13 @@ class _Metadata:
         return values
 
     @property
-    def is_llama3(self) -> bool:
-        return self.kind == "gpt2" and _SPLITS[self.split] == _LLAMA3
+    def has_whole_words(self) -> bool:
+        return self.kind == "gpt2" and self.split in _WHOLE_WORDS
 
     @property
     def add_bos(self) -> bool:
-        """Files older than the key leave it out: Llama models then add BOS."""
-        return bool(self.get("add_bos_token", self.kind == "llama" or self.is_llama3))
+        """Files older than the key leave it out: Llama and Mistral models then add BOS."""
+        return bool(self.get("add_bos_token", self.kind == "llama" or self.has_whole_words))
 
     def token(self, name: str) -> str | None:
         """The text of `bos`, `eos`, `unknown` or `padding`. Padding outside the vocabulary is how a file says none."""
@@ -108,8 +128,7 @@ def _byte_level_bpe(ggml: _Metadata) -> Tokenizer:
     pairs = [_pair(merge) for merge in ggml.need("merges")]
     # A merge of texts that are no tokens can never happen, but `tokenizers` refuses it.
     merges = [(a, b) for a, b in pairs if a in vocab and b in vocab and a + b in vocab]
-    # Llama 3's vocabulary has whole words that its merges cannot build.
-    backend = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=ggml.is_llama3))
+    backend = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=ggml.has_whole_words))
     pattern = _SPLITS[ggml.split]
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     if pattern:

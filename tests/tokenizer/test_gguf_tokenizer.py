@@ -117,6 +117,31 @@ def test_each_pre_tokenizer_cuts_digits_its_own_way(pre, pieces):
     assert words(build(byte_level_metadata(pre=pre, add_bos_token=False)), "12") == pieces
 
 
+@pytest.mark.parametrize(
+    ("pre", "pieces"),
+    [
+        ("olmo", ["AbCd", "'s", " 1234", " x", "/", "\n", "\n", "YZ"]),
+        ("qwen2", ["AbCd", "'s", " ", "1", "2", "3", "4", " x", "/\n\n", "YZ"]),
+        ("dbrx", ["AbCd", "'s", " ", "123", "4", " x", "/\n\n", "YZ"]),
+        ("smaug-bpe", ["AbCd", "'s", " ", "123", "4", " x", "/\n\n", "YZ"]),
+        ("gpt-4o", ["Ab", "Cd's", " ", "123", "4", " x", "/\n\n", "YZ"]),
+        ("tekken", ["Ab", "Cd", "'s", " ", "1", "2", "3", "4", " x", "/\n\n", "YZ"]),
+    ],
+)
+def test_each_pre_tokenizer_cuts_words_its_own_way(pre, pieces):
+    text = "AbCd's 1234 x/\n\nYZ"
+    cut = build(byte_level_metadata(pre=pre)).backend.pre_tokenizer.pre_tokenize_str(text)
+    assert [text[start:end] for _, (start, end) in cut] == pieces
+
+
+@pytest.mark.parametrize(("pre", "pieces"), [("llama-bpe", ["whole"]), ("tekken", ["whole"]), ("dbrx", list("whole"))])
+def test_whole_words_of_the_vocabulary_need_no_merges_where_the_kind_says_so(pre, pieces):
+    metadata = byte_level_metadata(pre=pre, add_bos_token=False)
+    metadata["tokenizer.ggml.tokens"].append("whole")
+    metadata["tokenizer.ggml.token_type"].append(1)
+    assert words(build(metadata), "whole") == pieces
+
+
 def test_qwen2_composes_characters_first():
     qwen, gpt2 = build(byte_level_metadata(pre="qwen2")), build(byte_level_metadata())
     assert qwen.encode("e\u0301").tolist() == qwen.encode("é").tolist()
@@ -131,6 +156,8 @@ def test_qwen2_composes_characters_first():
         ({}, None),
         ({"pre": "llama-bpe"}, 0),
         ({"pre": "llama-bpe", "add_bos_token": False}, None),
+        ({"pre": "tekken"}, 0),
+        ({"pre": "dbrx"}, None),
         ({"add_bos_token": True, "bos_token_id": None}, None),
     ],
 )
