@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 from support.dense_attention import all_logits
+from support.dense_models import CONFIGS, LONGROPE, SHAPE, YARN, make_dense_model
+from support.gguf_dense import ATTENTION_FACTOR, write_dense_gguf
 from support.gguf_variants import LOGITS, reference_variant
+from transformers import Phi3Config, SmolLM3Config
 
 from minisgl.models import ModelConfig, load_model, open_checkpoint
 
@@ -26,3 +29,27 @@ def test_logits_of_every_llama_are_those_of_the_reference(variant: str, tmp_path
     expected = LOGITS["models"][variant]
     assert logits.argmax(-1).tolist() == expected["argmax"]
     torch.testing.assert_close(logits[-1, :16], torch.tensor(expected["last_logits"]), rtol=0, atol=1e-3)
+
+
+IDS = torch.randint(0, 256, (50,), generator=torch.Generator().manual_seed(1)).tolist()
+MODELS = {
+    name: CONFIGS[name]
+    for name in ("llama, biases, tied", "mistral, a wide head", "qwen2, tied, rope yarn", "qwen3", "phi3", "olmo2")
+} | {
+    "smollm3, every fourth layer without positions": SmolLM3Config(**SHAPE | {"num_hidden_layers": 4}),
+    "smollm3, rope yarn": SmolLM3Config(**SHAPE, rope_parameters=YARN),
+    "phi3, a part of a head turns, rope longrope": Phi3Config(
+        **SHAPE,
+        original_max_position_embeddings=2,
+        rope_parameters=LONGROPE | {"attention_factor": ATTENTION_FACTOR},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_of_every_dense_architecture_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    theirs = make_dense_model(MODELS[name])
+    with torch.inference_mode():
+        expected = theirs(torch.tensor([IDS])).logits[0]
+    ours = logits_of(write_dense_gguf(tmp_path / "model.gguf", theirs), IDS)
+    torch.testing.assert_close(ours, expected, atol=1e-3, rtol=0)
