@@ -143,6 +143,40 @@ def test_random_batches_are_as_by_the_book(case: AttentionCase):
     assert_close(case.run(name="triton"), case.expected(), torch.float32)
 
 
+def rows_of(min_extend: int, max_extend: int) -> st.SearchStrategy[list[Row]]:
+    """Behind prefixes of one tree of six levels."""
+    row = st.builds(
+        lambda shared, own, extend: Row(shared + own, extend, shared=shared),
+        st.sampled_from([0, 4, 8, 16, 20, 24, 60]),
+        st.integers(0, 40),
+        st.integers(min_extend, max_extend),
+    )
+    return st.lists(row, min_size=1, max_size=40)
+
+
+@pytest.mark.usefixtures("eager_groups")
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(rows_of(1, 1), st.integers(0, 9))
+def test_every_padded_batch_fits_what_is_set_aside_for_its_size(rows: list[Row], num_padding: int):
+    case, size = AttentionCase(rows, Shape(head_dim=8)), len(rows) + num_padding
+    backend = triton_backend.TritonAttnBackend(replace(case.config(), max_running_req=size))
+    meta = backend.plan(case.batch(), PaddingStaging(), padded=size)
+    assert int(meta.own.columns[-1]) <= len(backend._partials.lse)
+    if meta.shared is not None:
+        num_parts = int(meta.shared.part_begins[size])
+        assert int(meta.shared.parts[:num_parts].max()) < len(backend._partials.lse)
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(rows_of(2, 50))
+def test_prompts_of_any_number_and_length_fit_the_partial_results(rows: list[Row]):
+    case = AttentionCase(rows, Shape(head_dim=8, group=1))
+    backend = triton_backend.TritonAttnBackend(replace(case.config(), max_running_req=1))
+    extends = backend.plan(case.batch(), HostStaging()).extends
+    if extends.parts is not None and len(extends.parts):
+        assert int(extends.parts.max()) < len(backend._partials.lse)
+
+
 @pytest.mark.gpu
 @pytest.mark.usefixtures("eager_groups")
 @pytest.mark.parametrize("page_size", [1, 7, 16])
