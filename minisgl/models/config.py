@@ -116,8 +116,9 @@ def _check_supported(config: Mapping[str, Any]) -> None:
     if (act := config.get("hidden_act", "silu")) != "silu":
         raise ValueError(f"hidden_act={act!r} is not supported; known: 'silu'")
     context = count(config, "max_position_embeddings")
-    window = count(config, "sliding_window", context)
-    if window < context and flag(config, "use_sliding_window", True):  # one as wide as the context hides nothing
+    # transformers writes 0 for some models that do not use a window
+    window = count(config, "sliding_window", context) if flag(config, "use_sliding_window", True) else context
+    if window < context:  # one as wide as the context hides nothing
         raise ValueError(f"sliding_window={window} is in use, and only full attention is supported")
     if other := sorted(set(names(config, "layer_types")) - {"full_attention"}):
         raise ValueError(f"layer_types has {', '.join(other)}, and only full_attention is supported")

@@ -71,7 +71,7 @@ class MixtralSparseMoeBlock(nn.Module):
     def forward(self, x: torch.Tensor, residual: torch.Tensor, norm: RMSNorm) -> tuple[torch.Tensor, torch.Tensor]:
         """(the experts' sum of norm(residual + x), residual + x); both [T, H], given up."""
         x, residual = norm.add_and_norm(x, residual)
-        return all_reduce(self.experts.partial(x, self.gate.forward(x)), self.tp), residual
+        return all_reduce(self.experts.partial(x, self.gate.choose(x)), self.tp), residual
 
 
 class MixtralDecoderLayer(nn.Module):

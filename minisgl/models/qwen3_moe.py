@@ -28,7 +28,6 @@ from minisgl.layers import (
 from minisgl.models.base import BaseCausalLM
 from minisgl.models.config import ModelConfig
 from minisgl.models.expert_config import ExpertConfig
-from minisgl.models.values import count, flag
 from minisgl.moe import Experts, Router, split_experts
 from minisgl.utils.grouped_tensor import GroupedTensor
 
@@ -86,7 +85,7 @@ class Qwen3MoeSparseMLP(nn.Module):
     def forward(self, x: torch.Tensor, residual: torch.Tensor, norm: RMSNorm) -> tuple[torch.Tensor, torch.Tensor]:
         """As `Qwen3MoeMLP.forward`."""
         x, residual = norm.add_and_norm(x, residual)
-        return all_reduce(self.experts.partial(x, self.gate.forward(x)), self.tp), residual
+        return all_reduce(self.experts.partial(x, self.gate.choose(x)), self.tp), residual
 
 
 class Qwen3MoeDecoderLayer(nn.Module):
@@ -129,21 +128,16 @@ class Qwen3MoeForCausalLM(BaseCausalLM):
     """The whole model."""
 
     config_defaults: ClassVar[Mapping[str, Any]] = {
+        "num_key_value_heads": 4,
         "num_experts": 128,
         "num_experts_per_tok": 8,
         "moe_intermediate_size": 768,
+        "use_sliding_window": False,
     }
 
     @classmethod
     def config_fields(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        experts = ExpertConfig(
-            num_experts=count(config, "num_local_experts" if "num_local_experts" in config else "num_experts"),
-            num_chosen=count(config, "num_experts_per_tok"),
-            inner_size=count(config, "moe_intermediate_size"),
-            normalised=flag(config, "norm_topk_prob"),
-            dense_layers=_dense_layers(config),
-        )
-        return {"experts": experts}
+        return {"experts": ExpertConfig.from_qwen(config)}
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__(config, place)
@@ -159,13 +153,3 @@ class Qwen3MoeForCausalLM(BaseCausalLM):
     def load_weight(self, name: str, tensor: torch.Tensor | GroupedTensor) -> None:
         for own_name, matrix in split_experts(name, tensor):
             super().load_weight(own_name, matrix)
-
-
-def _dense_layers(config: Mapping[str, Any]) -> frozenset[int]:
-    """Those that are listed, and all but every `decoder_sparse_step`-th."""
-    listed = config.get("mlp_only_layers", [])
-    if not isinstance(listed, list) or not all(isinstance(layer, int) for layer in listed):
-        raise ValueError(f"mlp_only_layers={listed!r} of the model's config is not a list of layers")
-    step = count(config, "decoder_sparse_step", 1)
-    layers = range(count(config, "num_hidden_layers"))
-    return frozenset(layer for layer in layers if layer in listed or (layer + 1) % step != 0)

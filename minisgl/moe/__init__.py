@@ -2,6 +2,6 @@
 
 from minisgl.moe.experts import ExpertNames, Experts
 from minisgl.moe.names import split_experts
-from minisgl.moe.router import Router, Routing
+from minisgl.moe.router import Router, Routing, WholeLinear
 
-__all__ = ["ExpertNames", "Experts", "Router", "Routing", "split_experts"]
+__all__ = ["ExpertNames", "Experts", "Router", "Routing", "WholeLinear", "split_experts"]

@@ -18,20 +18,32 @@ class Routing(NamedTuple):
     experts: torch.Tensor
 
 
-class Router(Linear):
-    """A score of every expert for every token, and a softmax. Whole on every rank, so that all choose the same.
+class WholeLinear(Linear):
+    """y = x W^T, the whole of it on every rank: for a few features, which are not worth a collective."""
 
-    normalised: the weights of a token's experts sum to 1.
-    """
-
-    def __init__(self, hidden_size: int, num_experts: int, num_chosen: int, normalised: bool, place: Placement) -> None:
-        super().__init__(place.parameter(num_experts, hidden_size), None, place.tp)
-        self.shape, self.num_chosen, self.normalised = (num_experts, hidden_size), num_chosen, normalised
+    def __init__(self, in_features: int, out_features: int, place: Placement) -> None:
+        super().__init__(place.parameter(out_features, in_features), None, place.tp)
+        self.shape = (out_features, in_features)
 
     def slots(self) -> dict[str, WeightSlot]:
         assert self.weight is not None
         return {"weight": self.slot("weight", self.shape, self.weight)}
 
-    def forward(self, x: torch.Tensor) -> Routing:
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[T, in] -> [T, out]."""
+        return self.multiply(x, None)
+
+
+class Router(WholeLinear):
+    """A score of every expert for every token, and a softmax; all ranks make the same choice.
+
+    normalised: the weights of a token's experts sum to 1.
+    """
+
+    def __init__(self, hidden_size: int, num_experts: int, num_chosen: int, normalised: bool, place: Placement) -> None:
+        super().__init__(hidden_size, num_experts, place)
+        self.num_chosen, self.normalised = num_chosen, normalised
+
+    def choose(self, x: torch.Tensor) -> Routing:
         """x: [T, H]."""
-        return Routing(*route(self.multiply(x, None), self.num_chosen, self.normalised))
+        return Routing(*route(self.forward(x), self.num_chosen, self.normalised))

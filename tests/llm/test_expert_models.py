@@ -13,7 +13,7 @@ from minisgl import LLM, SamplingParams
 
 MAX_TOKENS = 24
 GREEDY = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True)
-NAMES = ["qwen3-moe", "qwen3-moe, not normalised, a dense layer", "mixtral"]
+NAMES = ["qwen3-moe, not normalised, a dense layer", "qwen2-moe, with a shared expert", "mixtral"]
 
 
 def make_prompts() -> list[list[int]]:
@@ -66,3 +66,12 @@ def test_tokens_are_those_of_transformers(folder: str, reference: list[list[int]
 def test_two_ranks_give_the_tokens_of_one(folder: str, reference: list[list[int]]):
     with LLM(folder, dtype="float32", num_page_override=2048, tensor_parallel_size=2) as llm:
         assert [out["token_ids"] for out in llm.generate(PROMPTS, GREEDY)] == reference
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("graphs", [0, 8])
+def test_tokens_on_a_gpu_are_those_of_the_cpu(folder: str, reference: list[list[int]], graphs: int):
+    config = {"attention_backend": "triton", "cuda_graph_max_bs": graphs, "num_page_override": 2048}
+    with LLM(folder, device="cuda", dtype="float32", max_running_req=8, **config) as llm:
+        for _ in range(2):
+            assert [out["token_ids"] for out in llm.generate(PROMPTS, GREEDY)] == reference
