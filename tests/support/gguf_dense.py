@@ -19,9 +19,10 @@ def write_dense_gguf(path: Path, model: Any) -> Path:
     config = model.config
     name = "llama" if config.model_type == "mistral" else config.model_type
     names = get_tensor_name_map(ARCHITECTURES[name], config.num_hidden_layers)
-    weights = {key: value for key, value in model.state_dict().items() if not _is_tied_head(config, key)}
     tensors = {
-        names.get_name(key, (".weight", ".bias")): _permuted(config, key, value) for key, value in weights.items()
+        names.get_name(key, (".weight", ".bias")): _permuted(config, key, value)
+        for key, value in model.state_dict().items()
+        if not (config.tie_word_embeddings and key == "lm_head.weight")
     }
     rope = config.rope_parameters
     if rope["rope_type"] == "longrope":
