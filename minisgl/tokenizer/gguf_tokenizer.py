@@ -87,6 +87,11 @@ class _Metadata:
         """Files older than the key leave it out: Llama and Mistral models then add BOS."""
         return bool(self.get("add_bos_token", self.kind == "llama" or self.has_whole_words))
 
+    def eats_space_behind(self, token: str) -> bool:
+        """Phi-3's tokens do, but for those of a text's ends; no key says so."""
+        is_phi3 = self._metadata.get("general.architecture") == "phi3" and self.kind == "llama"
+        return is_phi3 and token not in ("<unk>", "<s>", "<|endoftext|>")
+
     def token(self, name: str) -> str | None:
         """The text of `bos`, `eos`, `unknown` or `padding`. Padding outside the vocabulary is how a file says none."""
         token_id: int | None = self.get(f"{name}_token_id")
@@ -118,9 +123,19 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> PreTrainedTokenizerFast:
         eos_token=ggml.token("eos"),
         unk_token=ggml.token("unknown"),
         pad_token=ggml.token("padding"),
-        chat_template=metadata.get("tokenizer.chat_template"),
+        chat_template=_chat_template(metadata),
         clean_up_tokenization_spaces=False,
     )
+
+
+def _chat_template(metadata: Mapping[str, Any]) -> str | dict[str, str] | None:
+    """The file's only template, or several by name, of which transformers takes "tool_use" where there are tools."""
+    template: str | None = metadata.get("tokenizer.chat_template")
+    others = metadata.get("tokenizer.chat_templates", ())
+    named = {name: metadata[key] for name in others if (key := f"tokenizer.chat_template.{name}") in metadata}
+    if not named:
+        return template
+    return ({"default": template} if template is not None else {}) | named
 
 
 def _byte_level_bpe(ggml: _Metadata) -> Tokenizer:
@@ -179,7 +194,11 @@ def _cuts(token: str, normal: set[str]) -> Iterator[tuple[str, str]]:
 def _added_tokens(ggml: _Metadata, wanted: int) -> list[AddedToken]:
     """The tokens of one type, which are found whole in any text, before merging."""
     pairs = zip(ggml.tokens, ggml.types, strict=True)
-    return [AddedToken(token, normalized=False, special=wanted == _CONTROL) for token, kind in pairs if kind == wanted]
+    tokens = [token for token, kind in pairs if kind == wanted]
+    return [
+        AddedToken(token, normalized=False, special=wanted == _CONTROL, rstrip=ggml.eats_space_behind(token))
+        for token in tokens
+    ]
 
 
 def _affixes(ggml: _Metadata) -> processors.TemplateProcessing | None:

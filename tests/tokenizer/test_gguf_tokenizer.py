@@ -216,3 +216,34 @@ def test_a_special_id_outside_the_vocabulary_is_refused_by_key_and_value(name, t
 
 def test_padding_outside_the_vocabulary_is_none():
     assert build(byte_level_metadata(padding_token_id=2**32 - 1)).hf.pad_token is None
+
+
+def test_phi3_s_tokens_eat_the_space_behind_them_and_no_others_do():
+    """As in Phi-3's tokenizer.json; llama.cpp goes by the model's name."""
+    metadata = sentencepiece_metadata(add_bos_token=False)
+    metadata["tokenizer.ggml.tokens"] += ["<|end|>", "<|endoftext|>"]
+    metadata["tokenizer.ggml.token_type"] += [3, 3]
+    metadata["tokenizer.ggml.scores"] += [0.0, 0.0]
+    phi3 = metadata | {"general.architecture": "phi3"}
+    assert words(build(phi3), "<|end|>\n  a") == ["<|end|>", "▁a"]
+    assert words(build(phi3), "<|endoftext|>\n") == ["<|endoftext|>", "▁", "<0x0A>"]
+    assert words(build(metadata), "<|end|>\n") == ["<|end|>", "▁", "<0x0A>"]
+
+
+CHAT = [{"role": "user", "content": "hello"}]
+
+
+def test_a_file_may_have_templates_by_name():
+    named = {
+        "tokenizer.chat_template": "plain {{ messages[0].content }}",
+        "tokenizer.chat_templates": ["tool_use", "rag", "lost"],
+        "tokenizer.chat_template.tool_use": "tools {{ tools | length }}",
+        "tokenizer.chat_template.rag": "rag",
+    }
+    tokenizer = build(byte_level_metadata() | named)
+    assert tokenizer.render(CHAT) == "plain hello"
+    tool = {"type": "function", "function": {"name": "f", "description": "", "parameters": {}}}
+    assert tokenizer.render(CHAT, tools=[tool]) == "tools 1"
+    del named["tokenizer.chat_template"]
+    with pytest.raises(ValueError, match="the chat template refused the messages"):
+        build(byte_level_metadata() | named).render(CHAT)

@@ -1,6 +1,8 @@
+import json
 from pathlib import Path
 
 import pytest
+from support.chat_templates import make_tokenizer
 from support.ggml_metadata import byte_level_metadata
 from support.gguf_variants import llama_variant
 
@@ -45,3 +47,33 @@ def test_a_damaged_tokenizer_json_is_refused_by_its_folder(tmp_path: Path):
     (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "model": ')
     with pytest.raises(ValueError, match=rf"the tokenizer in {tmp_path} cannot be read"):
         load_tokenizer(tmp_path)
+
+
+CHAT = [{"role": "user", "content": "hello"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("chat_template.jinja", "file: {{ messages[0].content }}"),
+        ("tokenizer_config.json", json.dumps({"chat_template": "file: {{ messages[0].content }}"})),
+        (
+            "tokenizer_config.json",
+            json.dumps(
+                {
+                    "chat_template": [
+                        {"name": "tool_use", "template": "tools"},
+                        {"name": "default", "template": "file: {{ messages[0].content }}"},
+                    ]
+                }
+            ),
+        ),
+    ],
+)
+def test_the_chat_template_is_found_wherever_the_folder_has_it(name: str, content: str, tmp_path: Path):
+    make_tokenizer("config: {{ messages[0].content }}", ("<s>", "</s>")).hf.backend_tokenizer.save(
+        str(tmp_path / "tokenizer.json")
+    )
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": "overruled"}))
+    (tmp_path / name).write_text(content)
+    assert load_tokenizer(tmp_path).render(CHAT) == "file: hello"
