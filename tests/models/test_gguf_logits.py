@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from support.dense_attention import all_logits
-from support.dense_models import CONFIGS, LONGROPE, SHAPE, YARN, make_dense_model
-from support.gguf_dense import ATTENTION_FACTOR, write_dense_gguf
+from support.dense_models import make_dense_model
+from support.gguf_dense import MODELS, write_dense_gguf
 from support.gguf_variants import LOGITS, reference_variant
-from transformers import Phi3Config, SmolLM3Config
 
 from minisgl.models import ModelConfig, load_model, open_checkpoint
 
@@ -32,18 +31,6 @@ def test_logits_of_every_llama_are_those_of_the_reference(variant: str, tmp_path
 
 
 IDS = torch.randint(0, 256, (50,), generator=torch.Generator().manual_seed(1)).tolist()
-MODELS = {
-    name: CONFIGS[name]
-    for name in ("llama, biases, tied", "mistral, a wide head", "qwen2, tied, rope yarn", "qwen3", "phi3", "olmo2")
-} | {
-    "smollm3, every fourth layer without positions": SmolLM3Config(**SHAPE | {"num_hidden_layers": 4}),
-    "smollm3, rope yarn": SmolLM3Config(**SHAPE, rope_parameters=YARN),
-    "phi3, a part of a head turns, rope longrope": Phi3Config(
-        **SHAPE,
-        original_max_position_embeddings=2,
-        rope_parameters=LONGROPE | {"attention_factor": ATTENTION_FACTOR},
-    ),
-}
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -7,11 +7,25 @@ from typing import Any
 
 import torch
 from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
+from support.dense_models import CONFIGS, LONGROPE, SHAPE, YARN
 from support.gguf_variants import write_gguf
+from transformers import Phi3Config, SmolLM3Config
 
 ARCHITECTURES = {name: arch for arch, name in MODEL_ARCH_NAMES.items()}
-PERMUTED = ("llama", "mistral", "smollm3")
+PERMUTED = ("llama", "mistral", "mixtral", "smollm3")
 ATTENTION_FACTOR = 1.25
+MODELS = {
+    name: CONFIGS[name]
+    for name in ("llama, biases, tied", "mistral, a wide head", "qwen2, tied, rope yarn", "qwen3", "phi3", "olmo2")
+} | {
+    "smollm3, every fourth layer without positions": SmolLM3Config(**SHAPE | {"num_hidden_layers": 4}),
+    "smollm3, rope yarn": SmolLM3Config(**SHAPE, rope_parameters=YARN),
+    "phi3, a part of a head turns, rope longrope": Phi3Config(
+        **SHAPE,
+        original_max_position_embeddings=2,
+        rope_parameters=LONGROPE | {"attention_factor": ATTENTION_FACTOR},
+    ),
+}
 
 
 def write_dense_gguf(path: Path, model: Any) -> Path:
@@ -20,19 +34,19 @@ def write_dense_gguf(path: Path, model: Any) -> Path:
     name = "llama" if config.model_type == "mistral" else config.model_type
     names = get_tensor_name_map(ARCHITECTURES[name], config.num_hidden_layers)
     tensors = {
-        names.get_name(key, (".weight", ".bias")): _permuted(config, key, value)
+        names.get_name(key, (".weight", ".bias")): permuted(config, key, value)
         for key, value in model.state_dict().items()
         if not (config.tie_word_embeddings and key == "lm_head.weight")
     }
     rope = config.rope_parameters
     if rope["rope_type"] == "longrope":
         tensors |= {f"rope_factors_{kind}.weight": torch.tensor(rope[f"{kind}_factor"]) for kind in ("short", "long")}
-    metadata = {f"{name}.{key}": value for key, value in _metadata(config).items()}
+    metadata = {f"{name}.{key}": value for key, value in dense_metadata(config).items()}
     typed = {key: (value, "F32") for key, value in tensors.items()}
     return write_gguf(path, {"general.architecture": name, **metadata}, typed)
 
 
-def _permuted(config: Any, key: str, value: torch.Tensor) -> torch.Tensor:
+def permuted(config: Any, key: str, value: torch.Tensor) -> torch.Tensor:
     part = key.split(".")[-2]
     if config.model_type not in PERMUTED or part not in ("q_proj", "k_proj"):
         return value
@@ -41,7 +55,7 @@ def _permuted(config: Any, key: str, value: torch.Tensor) -> torch.Tensor:
     return halves.swapaxes(1, 2).reshape(value.shape)
 
 
-def _metadata(config: Any) -> dict[str, Any]:
+def dense_metadata(config: Any) -> dict[str, Any]:
     rope = config.rope_parameters
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     metadata = {
