@@ -18,7 +18,7 @@ from minisgl.models.config import ModelConfig
 from minisgl.models.sampling_defaults import Defaults
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.scheduler import Scheduler
-from minisgl.tokenizer import Tokenizer, load_tokenizer, turn_end_ids
+from minisgl.tokenizer import Tokenizer, end_token_ids, load_tokenizer
 from minisgl.utils.hardware import find_hardware
 
 if TYPE_CHECKING:
@@ -112,12 +112,12 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
         config.scheduler.eviction,
     )
     overlap = resolve_overlap(config.scheduler, spec.device.type)
-    end_token_ids = model.checkpoint.end_token_ids() | turn_end_ids(tokenizer)
+    ends = model.checkpoint.end_token_ids() | end_token_ids(tokenizer)
     scheduler = Scheduler(
         manager,
         limits,
         spec.max_extend_tokens,
-        end_token_ids,
+        ends,
         alternates=not overlap,
         shared_prefix=spec.shared_prefix,
         reserve=config.scheduler.reserve,
@@ -130,7 +130,7 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
         tokenizer=tokenizer,
         scheduler=scheduler,
         limits=limits,
-        end_token_ids=end_token_ids,
+        end_token_ids=ends,
         overlap=overlap,
         max_extend_tokens=spec.max_extend_tokens,
         sampling_defaults=model.checkpoint.sampling_defaults(),

@@ -30,7 +30,7 @@ class Checkpoint(Protocol):
         ...
 
     def end_token_ids(self) -> frozenset[int]:
-        """Every token id that ends a text, by any of the checkpoint's files."""
+        """Every token id that ends a text by the configuration; the tokenizer may know more."""
         ...
 
     def sampling_defaults(self) -> Defaults:

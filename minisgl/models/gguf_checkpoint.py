@@ -62,7 +62,9 @@ class GGUFCheckpoint:
         """Control tokens that end a text in any model; not the unknown token, which SmolLM2 calls <|endoftext|>."""
         tokens, types = self._tokenizer("tokens", []), self._tokenizer("token_type", [])
         pairs = enumerate(zip(tokens, types, strict=False))  # a list that is too short is the tokenizer's to refuse
-        ends = {token_id for token_id, (text, kind) in pairs if kind == _CONTROL and text in _END_TEXTS}
+        # Where there is a <|return|>, as in GPT-OSS, an <|end|> has the next message behind it.
+        texts = _END_TEXTS - {"<|end|>"} if "<|return|>" in tokens else _END_TEXTS
+        ends = {token_id for token_id, (text, kind) in pairs if kind == _CONTROL and text in texts}
         return ends - {self._tokenizer("unknown_token_id")}
 
     def _tokenizer(self, key: str, default: Any = None) -> Any:

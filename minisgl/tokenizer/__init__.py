@@ -1,12 +1,12 @@
 """Text to tokens and back: tokenizers, chat templates, incremental detokenization, stop strings."""
 
 from minisgl.tokenizer.detokenize import IncrementalDetokenizer
+from minisgl.tokenizer.end_tokens import end_token_ids
 from minisgl.tokenizer.load import load_tokenizer
 from minisgl.tokenizer.stop import StopStrings
 from minisgl.tokenizer.stream import TextDelta, TextStream
 from minisgl.tokenizer.token_bytes import TokenBytes
 from minisgl.tokenizer.tokenizer import Tokenizer
-from minisgl.tokenizer.turn_end import turn_end_ids
 
 __all__ = [
     "IncrementalDetokenizer",
@@ -15,6 +15,6 @@ __all__ = [
     "TextStream",
     "TokenBytes",
     "Tokenizer",
+    "end_token_ids",
     "load_tokenizer",
-    "turn_end_ids",
 ]

@@ -21,7 +21,7 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
     tokenizer.add_special_tokens({"additional_special_tokens": ["<turn>"]})
     tokenizer.chat_template = TEMPLATE.replace("</s>", "<turn>")
     tokenizer.save_pretrained(folder)
-    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [EOS, LISTED]}))
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [EOS, LISTED, 10**6]}))
     with LLM(str(folder), num_page_override=512) as llm:
         yield llm
 

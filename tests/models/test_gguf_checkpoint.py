@@ -191,6 +191,14 @@ def test_end_tokens_are_also_control_tokens_by_their_text(tmp_path: Path) -> Non
         assert open_checkpoint(path).end_token_ids() == expected
 
 
+@pytest.mark.parametrize(("other", "expected"), [("<|user|>", {1, 2}), ("<|return|>", {2})])
+def test_the_end_of_a_message_ends_a_text_only_where_none_follows(
+    other: str, expected: set[int], tmp_path: Path
+) -> None:
+    tokens = {"tokenizer.ggml.tokens": [other, "<|end|>", "</s>"], "tokenizer.ggml.token_type": [3, 3, 3]}
+    assert open_checkpoint(llama_variant(tmp_path / "end.gguf", metadata=tokens)).end_token_ids() == expected
+
+
 def test_a_file_without_tokens_has_no_end_token(tmp_path: Path) -> None:
     path = llama_variant(tmp_path / "bare.gguf", metadata={"tokenizer.ggml.eos_token_id": None})
     assert open_checkpoint(path).end_token_ids() == frozenset()

@@ -236,29 +236,10 @@ def test_an_end_token_that_is_no_id_is_refused(folder: Path) -> None:
         open_checkpoint(folder, need_weights=False).end_token_ids()
 
 
-@pytest.mark.parametrize("token", ["<|im_end|>", {"content": "<|im_end|>", "lstrip": False}])
-@pytest.mark.parametrize(
-    "files",
-    [
-        {"tokenizer_config.json": {"added_tokens_decoder": {"7": {"content": "<|im_end|>"}}}},
-        {"tokenizer.json": {"added_tokens": [{"id": 6, "content": "x"}, {"id": 7, "content": "<|im_end|>"}]}},
-        {"tokenizer.json": {"added_tokens": [], "model": {"vocab": {"<|im_end|>": 7}}}},
-    ],
-)
-def test_every_end_token_of_generation_config_config_and_tokenizer_counts(
-    token: Any, files: dict[str, Any], folder: Path
-) -> None:
-    write_json(folder / "config.json", CONFIG | {"eos_token_id": 2})
+def test_end_tokens_of_all_configurations_count(folder: Path) -> None:
+    write_json(folder / "config.json", CONFIG | {"eos_token_id": 2, "text_config": {"eos_token_id": [2, 6]}})
     write_json(folder / "generation_config.json", {"eos_token_id": [3, 4]})
-    for name, content in ({"tokenizer_config.json": {}} | files).items():
-        write_json(folder / name, content | ({"eos_token": token} if name == "tokenizer_config.json" else {}))
-    assert open_checkpoint(folder, need_weights=False).end_token_ids() == {2, 3, 4, 7}
-
-
-def test_an_end_token_that_the_tokenizer_does_not_know_is_none(folder: Path) -> None:
-    write_json(folder / "tokenizer_config.json", {"eos_token": "</s>"})
-    write_json(folder / "tokenizer.json", {"added_tokens": [], "model": {"vocab": [["<s>", 0.0]]}})
-    assert open_checkpoint(folder, need_weights=False).end_token_ids() == frozenset()
+    assert open_checkpoint(folder, need_weights=False).end_token_ids() == {2, 3, 4, 6}
 
 
 def test_a_folder_without_weights_is_enough_for_random_ones(folder: Path) -> None:

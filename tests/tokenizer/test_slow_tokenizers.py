@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sentencepiece
 
-from minisgl.tokenizer import Tokenizer, load_tokenizer, turn_end_ids
+from minisgl.tokenizer import Tokenizer, end_token_ids, load_tokenizer
 from minisgl.tokenizer import load as load_module
 
 TEXTS = ["the quick brown fox", "hello world", "the cat sat on the mat", "1 2 3 4 5"] * 20
@@ -70,7 +70,7 @@ def test_a_sentencepiece_model_gives_sentencepiece_s_ids(llama: Tokenizer, text:
 def test_its_control_symbols_are_one_id_each_and_end_turns(llama: Tokenizer) -> None:
     turn = llama.backend.token_to_id("<turn>")
     assert llama.apply_chat_template([{"role": "user", "content": "hello"}])[-1] == turn
-    assert turn_end_ids(llama) == {turn}
+    assert end_token_ids(llama) == {2, turn}
     assert {0, 1, 2, turn} <= llama.special_ids
 
 

@@ -1,4 +1,4 @@
-"""The token that ends a turn, as the chat template itself writes it: a model's files may not call it an end token."""
+"""The tokens that end a text as the tokenizer has it: what it calls EOS, and what its chat template writes."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ _REPLY = "fine"
 _CHAT = ({"role": "user", "content": "well?"}, {"role": "assistant", "content": _REPLY})
 
 
-def turn_end_ids(tokenizer: Tokenizer) -> frozenset[int]:
-    """The id of the added token that the template puts right behind a model's reply.
+def end_token_ids(tokenizer: Tokenizer) -> frozenset[int]:
+    """The id of EOS, and of the added token that the chat template puts right behind a model's reply; maybe none.
 
     Fine-tunes are taught to end their turns so, and base models have learnt to, while their files go on naming what
-    ends a document. None where there is no template, or where it puts plain text there or refuses a short chat.
+    ends a document. A template may put plain text there, or refuse a short chat.
     """
+    eos = tokenizer.hf.eos_token
+    ids = {tokenizer.backend.token_to_id(eos)} if eos is not None else set()
+    return frozenset(ids - {None}) | _turn_end(tokenizer)
+
+
+def _turn_end(tokenizer: Tokenizer) -> frozenset[int]:
     try:
         text = tokenizer.render(_CHAT, add_generation_prompt=False)
     except ValueError:
