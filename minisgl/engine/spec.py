@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,7 +13,7 @@ from minisgl.engine.config import EngineConfig
 from minisgl.kernel import triton
 from minisgl.models.base import check_shares
 from minisgl.models.config import DTYPES, ModelConfig
-from minisgl.utils.hardware import Hardware
+from minisgl.utils.hardware import Gpu, Hardware
 from minisgl.utils.logging import get_logger
 
 logger = get_logger(__name__)
@@ -64,7 +65,8 @@ def resolve(
     backend = resolve_backend(config.attention_backend, on_gpu)
     if backend == "flashinfer":
         flashinfer_calls.check_supported(dtype, model.head_dim)
-    if backend == "triton" and not _triton_can(config, model, hardware, tp, max_running_req + max_extend_tokens):
+    gpus = hardware.gpus[: tp.size] if tp.size > 1 else hardware.gpus[device.index or 0 :][:1]
+    if backend == "triton" and not _triton_can(config, model, gpus, max_running_req + max_extend_tokens):
         backend = "torch"
     spec = EngineSpec(
         device=device,
@@ -112,13 +114,13 @@ def resolve_backend(name: str, on_gpu: bool) -> str:
     return name
 
 
-def _triton_can(config: EngineConfig, model: ModelConfig, hardware: Hardware, tp: TPInfo, num_tokens: int) -> bool:
-    """Whether our own kernels can attend for this model, on these GPUs, in batches of so many tokens. ValueError if
-    they cannot, and were asked for by name."""
-    num_heads = (model.num_qo_heads + 2 * model.num_kv_heads) // tp.size
+def _triton_can(config: EngineConfig, model: ModelConfig, gpus: Sequence[Gpu], num_tokens: int) -> bool:
+    """Whether our own kernels can attend for this model, one rank on each of these GPUs, in batches of so many tokens.
+    ValueError if they cannot, and were asked for by name."""
+    num_heads = (model.num_qo_heads + 2 * model.num_kv_heads) // len(gpus)
     try:
         triton_backend.check_supported(
-            capability=min(gpu.capability for gpu in hardware.gpus),
+            capability=min(gpu.capability for gpu in gpus),
             group=model.num_qo_heads // model.num_kv_heads,
             head_dim=model.head_dim,
             num_elements=num_tokens * num_heads * model.head_dim,

@@ -68,7 +68,7 @@ class TileConfig(NamedTuple):
 
 
 def decode_config(dtype: torch.dtype, head_dim: int) -> DecodeConfig:
-    """How `paged_decode` runs on a GPU."""
+    """How `paged_decode` runs on a GPU: what was best on an H200, in sizes that others have room for, too."""
     if dtype == torch.float32:
         return DecodeConfig(block=32, num_warps=4, stages=2, programs_per_sm=2)
     if head_dim > 128:
@@ -77,7 +77,7 @@ def decode_config(dtype: torch.dtype, head_dim: int) -> DecodeConfig:
 
 
 def tile_config(dtype: torch.dtype, head_dim: int) -> TileConfig:
-    """How `tile_attention` runs on a GPU."""
+    """How `tile_attention` runs on a GPU, likewise (docs/lab-notes.md)."""
     if dtype == torch.float32:
         block = 32 if head_dim <= 128 or _has_room() else 16
         return TileConfig(rows=32, block=block, num_warps=4, stages=2)

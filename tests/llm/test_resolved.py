@@ -75,7 +75,7 @@ def test_what_our_kernels_cannot_do_is_refused_by_name_and_left_to_torch_otherwi
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(spec.triton, "in_use", lambda: True)
     whole = ModelConfig.from_hf(read_json("llama_biases", "config.json"))
-    hardware = replace(find_hardware(), gpus=(Gpu("a GPU", 1 << 30, (9, 0)),))
+    hardware = replace(find_hardware(), gpus=(Gpu("a GPU", 1 << 30, (9, 0)), Gpu("an old one", 1 << 30, (6, 0))))
     assert resolve(EngineConfig(), whole, hardware).attention_backend == "triton"
     model, hardware = replace(whole, **changes), replace(hardware, gpus=(Gpu("a GPU", 1 << 30, capability),))
     assert resolve(EngineConfig(), model, hardware, max_extend_tokens).attention_backend == "torch"

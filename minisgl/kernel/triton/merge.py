@@ -13,6 +13,7 @@ from minisgl.kernel.attention_work import Partials
 from minisgl.kernel.triton.blocks import absorb_parts
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
+# A head a warp, so that warps join nothing with one another; measured (docs/lab-notes.md).
 PARTS_AT_ONCE, HEADS_AT_ONCE, WARPS = 4, 4, 4
 
 
