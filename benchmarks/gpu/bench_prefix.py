@@ -5,7 +5,7 @@
 system: 32 system prompts of 1,950 tokens with 32 questions of 50 each, 64 tokens out, in random order. chats: 64
 conversations behind one system prompt of 500 tokens, 6 turns of 200 tokens in and 100 out. few-shot: a tree of 500
 tokens, 8 x 1,000 below it, 32 x 100 below each, 16 out. attention: 256 requests that share 8,192 tokens and have 256
-of their own; the median decode step with shared-prefix attention off and on.
+of their own; the median decode step with shared-prefix attention off and on, and the last one by the engine alone.
 "least" is what must be computed if every prefix is computed once. --scale 0.25 takes a quarter of the groups for
 naive, which computes everything (rates are a second, so they compare).
 """

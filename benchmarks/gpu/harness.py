@@ -29,7 +29,7 @@ MIN_CONTEXT = 1024  # which holds every request of WARM_UP
 
 
 def parser(description: str | None, model: str) -> argparse.ArgumentParser:
-    """With the options that every benchmark has; those left out leave the engine's default."""
+    """With the options that every benchmark has; those left out leave the engine's default, but for --max-extend."""
     options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--model", default=model, choices=SHAPES, help=f"shape of the random weights ({model})")
     options.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
