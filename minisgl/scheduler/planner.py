@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from minisgl.scheduler.admission import Admission
 from minisgl.scheduler.allocation import Allocation
@@ -29,23 +29,26 @@ class Part:
         self.short: list[Request] = []
         self._page_size = page_size
 
-    def add(self, request: Request, num_tokens: int) -> None:
-        """Compute so many tokens more of a running request."""
-        allocation = request.allocation
-        assert allocation is not None
-        self.work.append((request, allocation, num_tokens))
-        num_missing = request.device_len + num_tokens - allocation.num_pages * self._page_size
-        if num_missing > 0:
-            num_pages = -(-num_missing // self._page_size)
-            self.growths.append((allocation, num_pages))
-            if allocation.num_pages + num_pages > allocation.promised_pages:
-                self.short.append(request)
+    def add(self, requests: Sequence[Request], num_tokens: int) -> None:
+        """Compute so many tokens more of each of these running requests."""
+        work, growths, page_size = self.work, self.growths, self._page_size
+        for request in requests:
+            allocation = request.allocation
+            assert allocation is not None
+            work.append((request, allocation, num_tokens))
+            held = allocation.num_pages
+            num_missing = request.device_len + num_tokens - held * page_size
+            if num_missing > 0:
+                num_pages = -(-num_missing // page_size)
+                growths.append((allocation, num_pages))
+                if held + num_pages > allocation.promised_pages:
+                    self.short.append(request)
 
     def add_prompt(self, request: Request, budget: int) -> int:
         """Compute what the budget allows of its prompt; what is left of the budget."""
         num_tokens = min(budget, request.prefill_len - request.device_len)
         if num_tokens > 0:
-            self.add(request, num_tokens)
+            self.add([request], num_tokens)
         return budget - num_tokens
 
 
@@ -99,13 +102,15 @@ class Planner:
         budget, page_size = self._max_extend_tokens, self._manager.page_size
         decodes, chunks = Part(page_size), Part(page_size)
         decode, prefill = RequestState.DECODE, RequestState.PREFILL
+        going_on = []
         for request in self._admitted.values():
             state = request.state
             if state is decode:
                 if request.device_len + 1 < request.max_device_len:  # one more would sample a token that may be kept
-                    decodes.add(request, 1)
+                    going_on.append(request)
             elif state is prefill:
                 budget = chunks.add_prompt(request, budget)
+        decodes.add(going_on, 1)
         return decodes, chunks
 
     def _add_new(self, prefills: Part) -> None:
@@ -135,9 +140,9 @@ class Planner:
         if self._promises.missing_pages(decodes.growths + chunks.growths):
             settle()
             decodes, chunks = self._running_work()
-        while missing := self._promises.missing_pages(growths := decodes.growths + chunks.growths):
-            self._retract(choose_victim(self._manager, self._running(), growths, missing))
-            decodes, chunks = self._running_work()
+            while missing := self._promises.missing_pages(growths := decodes.growths + chunks.growths):
+                self._retract(choose_victim(self._manager, self._running(), growths, missing))
+                decodes, chunks = self._running_work()
         self._promises.extend(decodes.short + chunks.short)
         return decodes, chunks
 

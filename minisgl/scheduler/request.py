@@ -154,19 +154,19 @@ class Request:
         if cached_len < prefill_len <= device_len:
             self.state = RequestState.DECODE
         self.num_inflight += 1
-        return Req(
-            uid=self.uid,
-            table_idx=self.allocation.table_idx,
-            cached_len=cached_len,
-            device_len=device_len,
-            max_device_len=self.max_device_len,
-            prompt_len=self.prompt_len,
-            input_ids=self._ids[:num_ids],
-            sampling_params=self.sampling_params,
-            seed=self.seed,
-            prev_row=prev_row,
-            end_token_ids=self.end_token_ids,
-            prefill_len=prefill_len,
+        return Req(  # by position: with names it takes half as long again
+            self.uid,
+            self.allocation.table_idx,
+            cached_len,
+            device_len,
+            self.max_device_len,
+            self.prompt_len,
+            self._ids[:num_ids],
+            self.sampling_params,
+            self.seed,
+            prev_row,
+            self.end_token_ids,
+            prefill_len,
         )
 
     def take_prompt_logprobs(self, begin: int, logprobs: tuple[TokenLogprobs, ...]) -> None:
