@@ -60,13 +60,19 @@ class Router:
         """Pass on the replies of one step. Sinks are called without the lock, so they may come back here."""
         at = time.perf_counter()
         found: dict[Sink, list[TokenReply]] = {}
+        sinks = self._sinks
         answered = []
         with self._lock:
             for reply in replies:
                 if not isinstance(reply, TokenReply):
                     answered.append((self._answers.pop(reply.uid, None), reply.answer))
-                elif (sink := self._find(reply)) is not None:
-                    found.setdefault(sink, []).append(reply)
+                    continue
+                uid = reply.uid
+                sink = sinks.get(uid) if reply.finish_reason is None else sinks.pop(uid, None)
+                if sink in found:
+                    found[sink].append(reply)
+                elif sink is not None:
+                    found[sink] = [reply]
         for sink, news in found.items():
             sink(Arrival(news, at))
         for future, answer in answered:
@@ -86,8 +92,3 @@ class Router:
     def _check_open(self) -> None:
         if self._closed is not None:
             raise EngineDied(self._closed)
-
-    def _find(self, reply: TokenReply) -> Sink | None:
-        if reply.finish_reason is None:
-            return self._sinks.get(reply.uid)
-        return self._sinks.pop(reply.uid, None)
