@@ -15,7 +15,9 @@ from minisgl.utils.gguf_file import GGUFFile
 _ARCHITECTURES = {
     "llama": "LlamaForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
+    "qwen2moe": "Qwen2MoeForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "qwen3moe": "Qwen3MoeForCausalLM",
     "smollm3": "SmolLM3ForCausalLM",
     "phi3": "Phi3ForCausalLM",
     "olmo2": "Olmo2ForCausalLM",
@@ -33,7 +35,7 @@ def hf_config(file: GGUFFile) -> dict[str, Any]:
     """As transformers 5 writes it (`rope_parameters`). Raises ValueError naming the file and what is unknown in it."""
     meta = _Metadata(file)
     config = {
-        "architectures": [_ARCHITECTURES[meta.architecture]],
+        "architectures": [meta.hf_class],
         "model_type": meta.architecture,
         "hidden_act": "silu",
         "hidden_size": meta.number("embedding_length"),
@@ -45,6 +47,7 @@ def hf_config(file: GGUFFile) -> dict[str, Any]:
         "tie_word_embeddings": "output.weight" not in file.tensors,
         **_heads(meta),
         **_biases(meta),
+        **_experts(meta),
     }
     if window := meta.get("attention.sliding_window"):
         config["sliding_window"] = window
@@ -63,6 +66,12 @@ class _Metadata:
         if self.architecture not in _ARCHITECTURES:
             known = ", ".join(_ARCHITECTURES)
             raise ValueError(f"{file.path}: architecture {self.architecture!r} is not supported, only {known}")
+
+    @property
+    def hf_class(self) -> str:
+        """A Llama with experts is what Hugging Face calls Mixtral."""
+        has_experts = self.architecture == "llama" and self.get("expert_count")
+        return "MixtralForCausalLM" if has_experts else _ARCHITECTURES[self.architecture]
 
     def get(self, key: str, default: Any = None) -> Any:
         return self.file.metadata.get(f"{self.architecture}.{key}", default)
@@ -107,6 +116,21 @@ def _biases(meta: _Metadata) -> dict[str, bool]:
     return {"attention_bias": "blk.0.attn_q.bias" in tensors, "mlp_bias": "blk.0.ffn_up.bias" in tensors}
 
 
+def _experts(meta: _Metadata) -> dict[str, Any]:
+    """Which layers have none is seen from the tensors; llama.cpp knows by the architecture whether weights sum to 1."""
+    if not meta.get("expert_count"):
+        return {}
+    layers = range(meta.number("block_count"))
+    return {
+        "num_local_experts": meta.number("expert_count"),
+        "num_experts_per_tok": meta.number("expert_used_count"),
+        "moe_intermediate_size": meta.get("expert_feed_forward_length"),
+        "shared_expert_intermediate_size": meta.get("expert_shared_feed_forward_length"),
+        "norm_topk_prob": meta.architecture != "qwen2moe",
+        "mlp_only_layers": [i for i in layers if f"blk.{i}.ffn_gate_inp.weight" not in meta.file.tensors],
+    }
+
+
 def _rope(meta: _Metadata, head_dim: int) -> dict[str, Any]:
     rope = {"rope_theta": meta.number("rope.freq_base", 10000.0), "rope_type": "default", **_part(meta, head_dim)}
     kind = meta.get("rope.scaling.type", "linear")
@@ -122,7 +146,7 @@ def _part(meta: _Metadata, head_dim: int) -> dict[str, float]:
     turning = meta.number("rope.dimension_count", head_dim)
     if turning == head_dim:
         return {}
-    if not MODELS[_ARCHITECTURES[meta.architecture]]().turns_in_part:
+    if not MODELS[meta.hf_class]().turns_in_part:
         raise meta.error("rope.dimension_count", f"rotates a part of head_dim={head_dim}, which is not supported")
     return {"partial_rotary_factor": math.nextafter(turning / head_dim, 1)}  # so that no rounding takes an element
 

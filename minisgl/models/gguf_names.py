@@ -1,4 +1,4 @@
-"""What GGUF calls the tensors of a dense model, and what Hugging Face calls them."""
+"""What GGUF calls the tensors of a model, and what Hugging Face calls them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,14 @@ _BLOCK = {
     "ffn_gate": "mlp.gate_proj",
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.experts.gate_proj",
+    "ffn_up_exps": "mlp.experts.up_proj",
+    "ffn_down_exps": "mlp.experts.down_proj",
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
 }
 _ONLY_IN = {"phi3": {"ffn_up": "mlp.gate_up_proj"}}
 # Which longrope divides frequencies by; Hugging Face has them in config.json.

@@ -30,7 +30,7 @@ from minisgl.models.config import ModelConfig
 from minisgl.models.expert_config import ExpertConfig
 from minisgl.models.values import count, flag
 from minisgl.moe import Experts, Router, WholeLinear, split_experts
-from minisgl.utils.grouped_tensor import GroupedTensor
+from minisgl.utils.grouped_tensor import GroupedTensor, dense
 
 
 class Qwen2MoeAttention(nn.Module):
@@ -162,5 +162,8 @@ class Qwen2MoeForCausalLM(BaseCausalLM):
         return hidden
 
     def load_weight(self, name: str, tensor: torch.Tensor | GroupedTensor) -> None:
+        """As elsewhere; in GGUF files a matrix of one row is a vector."""
+        if name.endswith(".shared_expert_gate.weight") and len(tensor.shape) == 1:
+            tensor = dense(tensor)[None]
         for own_name, matrix in split_experts(name, tensor):
             super().load_weight(own_name, matrix)

@@ -1,10 +1,12 @@
 """The ways in which checkpoints write the weights of experts, brought to one: a matrix each.
 
-transformers 5 stacks them when it is asked to save a model as it is in memory: [E, 2 * I, H] and [E, H, I].
+transformers 5 stacks them when it is asked to save a model as it is in memory: [E, 2 * I, H] and [E, H, I]. GGUF files
+have a stack of each kind.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import torch
@@ -12,8 +14,8 @@ import torch
 from minisgl.moe.experts import HF_NAMES, ExpertNames
 from minisgl.utils.grouped_tensor import GroupedTensor, dense
 
-GATE_UP, DOWN = ".experts.gate_up_proj", ".experts.down_proj"
 Weight = tuple[str, torch.Tensor | GroupedTensor]
+_STACK = re.compile(r"(.*\.experts)\.(gate_up|gate|up|down)_proj(\.weight)?")
 
 
 def split_experts(name: str, tensor: torch.Tensor | GroupedTensor, names: ExpertNames = HF_NAMES) -> Iterator[Weight]:
@@ -21,16 +23,13 @@ def split_experts(name: str, tensor: torch.Tensor | GroupedTensor, names: Expert
 
     ValueError that names the tensor if it should be a stack and has no three dimensions.
     """
-    if not name.endswith((GATE_UP, DOWN)):
+    match = _STACK.fullmatch(name)
+    if match is None:
         yield name, tensor
         return
     if len(tensor.shape) != 3:
         raise ValueError(f"tensor {name!r}: expected the experts' matrices in a stack, got {list(tensor.shape)}")
-    prefix = name.rpartition(".")[0]
-    for expert, matrix in enumerate(dense(tensor)):
-        if name.endswith(DOWN):
-            yield f"{prefix}.{expert}.{names.down}.weight", matrix
-        else:
-            gate, up = matrix.chunk(2)
-            yield f"{prefix}.{expert}.{names.gate}.weight", gate
-            yield f"{prefix}.{expert}.{names.up}.weight", up
+    kinds = ("gate", "up") if match[2] == "gate_up" else (match[2],)
+    for expert, matrices in enumerate(dense(tensor)):
+        for kind, matrix in zip(kinds, matrices.chunk(len(kinds)), strict=True):
+            yield f"{match[1]}.{expert}.{getattr(names, kind)}.weight", matrix

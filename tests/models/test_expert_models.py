@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from support.dense_attention import CPU, all_logits
-from support.tiny_experts import CONFIGS, make_expert_model, save_expert_model
+from support.tiny_experts import CONFIGS, IN_GGUF, make_expert_model, save_expert_model, write_expert_gguf
 
 from minisgl.distributed import TPInfo
 from minisgl.models import BaseCausalLM, ModelConfig, create_model, load_model, open_checkpoint
@@ -39,6 +39,15 @@ def test_logits_equal_those_of_transformers(tmp_path: Path, name: str, stacked: 
     ours = all_logits(load(folder), IDS)
 
     assert expected.std() > 0.3, "logits too flat to tell anything"
+    torch.testing.assert_close(ours, expected, atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("name", IN_GGUF)
+def test_logits_of_a_gguf_file_equal_those_of_transformers(tmp_path: Path, name: str):
+    theirs = make_expert_model(CONFIGS[name])
+    with torch.inference_mode():
+        expected = theirs(torch.tensor([IDS])).logits[0]
+    ours = all_logits(load(write_expert_gguf(tmp_path / "model.gguf", theirs)), IDS)
     torch.testing.assert_close(ours, expected, atol=1e-3, rtol=0)
 
 

@@ -121,8 +121,8 @@ def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
 
 
 def test_a_tensor_with_an_unknown_name_is_named(tmp_path: Path) -> None:
-    path = llama_variant(tmp_path / "moe.gguf", more={"blk.0.ffn_gate_inp.weight": torch.zeros(8, 256)})
-    with pytest.raises(ValueError, match=r"moe\.gguf: tensor 'blk\.0\.ffn_gate_inp\.weight'"):
+    path = llama_variant(tmp_path / "ssm.gguf", more={"blk.0.ssm_in.weight": torch.zeros(8, 256)})
+    with pytest.raises(ValueError, match=r"ssm\.gguf: tensor 'blk\.0\.ssm_in\.weight'"):
         open_checkpoint(path)
 
 

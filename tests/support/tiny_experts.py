@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gguf import get_tensor_name_map
+from support.gguf_dense import ARCHITECTURES, dense_metadata, permuted
+from support.gguf_variants import write_gguf
 from support.tiny_model import SHAPE, make_tokenizer
 from transformers import AutoModelForCausalLM, MixtralConfig, Qwen2MoeConfig, Qwen3MoeConfig
 
@@ -18,12 +21,16 @@ CONFIGS = {
     "qwen3-moe, experts in every second layer": Qwen3MoeConfig(
         **SHAPE, **EXPERTS, head_dim=16, norm_topk_prob=True, decoder_sparse_step=2
     ),
-    "qwen2-moe, with a shared expert": Qwen2MoeConfig(
-        **SHAPE | {"num_hidden_layers": 3}, **EXPERTS, shared_expert_intermediate_size=56, mlp_only_layers=[0],
-        head_dim=16,
+    "qwen2-moe": Qwen2MoeConfig(**SHAPE, **EXPERTS, shared_expert_intermediate_size=56, head_dim=16),
+    "qwen2-moe, normalised, a dense layer": Qwen2MoeConfig(
+        **SHAPE | {"num_hidden_layers": 3}, **EXPERTS, shared_expert_intermediate_size=56, norm_topk_prob=True,
+        head_dim=16, mlp_only_layers=[0],
     ),
     "mixtral": MixtralConfig(**SHAPE, num_local_experts=5, num_experts_per_tok=2, head_dim=16),
 }  # fmt: skip
+
+IN_GGUF = ("qwen3-moe", "qwen2-moe", "mixtral")
+"""Those of `CONFIGS` that llama.cpp's converter takes, too: all layers have experts."""
 
 
 def make_expert_model(config: Any) -> Any:
@@ -43,3 +50,31 @@ def save_expert_model(config: Any, folder: Path, stacked: bool = False) -> Path:
     make_expert_model(config).save_pretrained(folder, save_original_format=not stacked)
     make_tokenizer().save_pretrained(folder)
     return folder
+
+
+def write_expert_gguf(path: Path, model: Any) -> Path:
+    """As llama.cpp's converter writes a model of transformers: what is left out there is left out here."""
+    config = model.config
+    kind = {"mixtral": "llama"}.get(config.model_type, config.model_type.replace("_", ""))
+    names = get_tensor_name_map(ARCHITECTURES[kind], config.num_hidden_layers)
+    tensors = {}
+    for key, value in model.state_dict().items():
+        if key.endswith("experts.gate_up_proj"):
+            for part, matrices in zip(("gate", "up"), value.chunk(2, dim=1), strict=True):
+                tensors[f"{names.get_name(key.replace('gate_up', part))}.weight"] = matrices
+        elif key.endswith("experts.down_proj"):
+            tensors[f"{names.get_name(key)}.weight"] = value
+        elif not (config.tie_word_embeddings and key == "lm_head.weight"):
+            name = names.get_name(key, (".weight", ".bias"))
+            tensors[name] = permuted(config, key, value).squeeze()
+    metadata = dense_metadata(config) | {
+        "expert_count": getattr(config, "num_local_experts", None) or config.num_experts,
+        "expert_used_count": config.num_experts_per_tok,
+    }
+    if kind != "llama":
+        metadata["expert_feed_forward_length"] = config.moe_intermediate_size
+    if kind == "qwen2moe":
+        metadata["expert_shared_feed_forward_length"] = config.shared_expert_intermediate_size
+    named = {f"{kind}.{key}": value for key, value in metadata.items()}
+    typed = {key: (value.contiguous(), "F32") for key, value in tensors.items()}
+    return write_gguf(path, {"general.architecture": kind, **named}, typed)
