@@ -165,6 +165,17 @@ def _check(rope_type: Any, rope: Mapping[str, Any]) -> None:
         raise ValueError(f"rope_type={rope_type!r} needs {', '.join(missing)}")
     if (partial := positive(rope, "partial_rotary_factor", 1.0)) > 1:
         raise ValueError(f"partial_rotary_factor={partial} of the model's config is over 1")
+    _check_numbers(rope_type, rope)
+
+
+def _check_numbers(rope_type: str, rope: Mapping[str, Any]) -> None:
+    """Each is above 0, which its reader checks; some pairs of them make no sense, and divide by 0."""
+    if rope_type == "yarn" and positive(rope, "rope_theta", 10000.0) <= 1:
+        raise ValueError("rope_theta of the model's config is not over 1, as yarn needs it")
+    if rope_type == "longrope" and positive(rope, _ORIGINAL) <= 1:
+        raise ValueError(f"{_ORIGINAL} of the model's config is not over 1, as longrope needs it")
+    if rope_type == "llama3" and positive(rope, "high_freq_factor") <= positive(rope, "low_freq_factor"):
+        raise ValueError("high_freq_factor of the model's config is not over low_freq_factor, as llama3 needs it")
 
 
 def _nothing(rope: Mapping[str, Any]) -> dict[str, Any]:

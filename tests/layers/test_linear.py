@@ -170,3 +170,13 @@ def test_a_norm_before_and_a_gate_after_are_part_of_the_layer(has_residual: bool
     out, new_residual = layer.after_norm(x, residual, norm)
     torch.testing.assert_close(out, F.silu(gate) * up)
     torch.testing.assert_close(new_residual, total)
+
+
+@pytest.mark.parametrize("tp_size", [1, 2])
+def test_a_fused_tensor_that_is_grouped_is_cut_as_its_values_are(tp_size: int):
+    tensor, order = grouped(20, 64), torch.arange(12).flip(0)
+    layer = FusedColumnParallelLinear(64, PARTS, place(TPInfo(tp_size - 1, tp_size)), orders={"q_proj": order})
+    cut = layer.slots()["weight"].cut("weight", tensor)
+    q, k, v = tensor.dequantize().split(list(PARTS.values()))
+    assert isinstance(cut, GroupedTensor)
+    assert torch.equal(cut.dequantize(), torch.cat([part.chunk(tp_size)[-1] for part in (q[order], k, v)]))

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from support.dense_attention import all_logits
-from support.dense_models import CONFIGS, load_saved, make_dense_model, save_dense_model
+from support.dense_attention import all_logits, load_saved
+from support.dense_models import CONFIGS, make_dense_model, save_dense_model
 from support.model_ranks import run_rank
 
 from minisgl import LLM, SamplingParams

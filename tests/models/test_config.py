@@ -204,6 +204,11 @@ def test_a_count_that_is_none_is_refused_by_key_and_value(key: str, bad: object)
         ("rope_parameters", {"rope_type": "default", "rope_theta": "a"}),
         ("rope_parameters", {"rope_type": "default", "rope_theta": 0}),
         ("rope_parameters", {"rope_type": "linear", "factor": 0}),
+        ("rope_parameters", YARN | {"rope_theta": 1}),
+        ("rope_parameters", YARN | {"truncate": 1}),
+        ("rope_parameters", LONGROPE | {"original_max_position_embeddings": 1}),
+        ("rope_parameters", LONGROPE | {"short_factor": [0.0] * 24}),
+        ("rope_parameters", {"rope_type": "llama3"} | LLAMA3 | {"high_freq_factor": 1.0}),
     ],
 )
 def test_absurd_values_are_value_errors(key: str, bad: object):

@@ -6,25 +6,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.dense_attention import all_logits
+from support.dense_attention import all_logits, load_saved
 from support.dense_models import make_dense_model
 from support.gguf_dense import MODELS, write_dense_gguf
 from support.gguf_variants import LOGITS, reference_variant
 
-from minisgl.models import ModelConfig, load_model, open_checkpoint
-
-CPU = torch.device("cpu")
-
-
-def logits_of(path: Path, ids: list[int]) -> torch.Tensor:
-    checkpoint = open_checkpoint(path)
-    model = load_model(checkpoint, ModelConfig.from_hf(checkpoint.hf_config()), torch.float32, CPU)
-    return all_logits(model, ids)
-
 
 @pytest.mark.parametrize("variant", LOGITS["models"])
 def test_logits_of_every_llama_are_those_of_the_reference(variant: str, tmp_path: Path) -> None:
-    logits = logits_of(reference_variant(tmp_path / "model.gguf", variant), LOGITS["ids"])
+    logits = all_logits(load_saved(reference_variant(tmp_path / "model.gguf", variant)), LOGITS["ids"])
     expected = LOGITS["models"][variant]
     assert logits.argmax(-1).tolist() == expected["argmax"]
     torch.testing.assert_close(logits[-1, :16], torch.tensor(expected["last_logits"]), rtol=0, atol=1e-3)
@@ -38,5 +28,5 @@ def test_logits_of_every_dense_architecture_are_those_of_transformers(name: str,
     theirs = make_dense_model(MODELS[name])
     with torch.inference_mode():
         expected = theirs(torch.tensor([IDS])).logits[0]
-    ours = logits_of(write_dense_gguf(tmp_path / "model.gguf", theirs), IDS)
+    ours = all_logits(load_saved(write_dense_gguf(tmp_path / "model.gguf", theirs)), IDS)
     torch.testing.assert_close(ours, expected, atol=1e-3, rtol=0)

@@ -15,7 +15,7 @@ from minisgl.attention.base import BaseAttnBackend
 from minisgl.core import Batch, Context, Staging
 from minisgl.distributed import SINGLE, TPInfo
 from minisgl.kvcache.pool import MHAKVCache
-from minisgl.models import BaseCausalLM, ModelConfig, create_model
+from minisgl.models import BaseCausalLM, ModelConfig, create_model, load_model, open_checkpoint
 
 TINY = Path(__file__).parents[1] / "data" / "tiny"
 CPU = torch.device("cpu")
@@ -63,6 +63,12 @@ def make_model(
         model.load_weight(name, tensor)
     model.finish_loading()
     return model
+
+
+def load_saved(folder: Path, tp: TPInfo = SINGLE) -> BaseCausalLM:
+    """The checkpoint, in float32."""
+    checkpoint = open_checkpoint(folder)
+    return load_model(checkpoint, ModelConfig.from_hf(checkpoint.hf_config()), torch.float32, CPU, tp)
 
 
 @torch.inference_mode()

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from support.dense_attention import CPU
 from support.tiny_model import make_tokenizer
 from transformers import (
     AutoModelForCausalLM,
@@ -18,9 +17,6 @@ from transformers import (
     Qwen3Config,
     SmolLM3Config,
 )
-
-from minisgl.distributed import SINGLE, TPInfo
-from minisgl.models import BaseCausalLM, ModelConfig, load_model, open_checkpoint
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 300,
@@ -89,8 +85,3 @@ def save_dense_model(config: Any, folder: Path) -> Path:
     make_dense_model(config).save_pretrained(folder)
     make_tokenizer().save_pretrained(folder)
     return folder
-
-
-def load_saved(folder: Path, tp: TPInfo = SINGLE) -> BaseCausalLM:
-    checkpoint = open_checkpoint(folder)
-    return load_model(checkpoint, ModelConfig.from_hf(checkpoint.hf_config()), torch.float32, CPU, tp)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from support.dense_attention import all_logits
-from support.dense_models import load_saved
+from support.dense_attention import all_logits, load_saved
 
 from minisgl.distributed import Meeting, TPInfo
 
