@@ -63,8 +63,9 @@ class ModelConfig:
         architecture = _architecture(config)
         model = MODELS[architecture]()
         config = _without_nulls({**model.config_defaults, **config})
-        _check_supported(config)
         rope = RopeConfig.from_hf(config)
+        context = rope.context(count(config, "max_position_embeddings"))
+        _check_supported(config, context)
         if rope.partial_rotary_factor != 1 and not model.turns_in_part:
             factor = rope.partial_rotary_factor
             raise ValueError(f"partial_rotary_factor={factor} is not supported in {architecture}; only 1.0 is")
@@ -79,7 +80,7 @@ class ModelConfig:
             num_kv_heads=count(config, "num_key_value_heads", num_qo_heads),
             head_dim=count(config, "head_dim", hidden_size // num_qo_heads),
             vocab_size=count(config, "vocab_size"),
-            max_position_embeddings=count(config, "max_position_embeddings"),
+            max_position_embeddings=context,
             rope=rope,
             rms_norm_eps=positive(config, "rms_norm_eps", 1e-6),
             attention_bias=flag(config, "attention_bias"),
@@ -112,10 +113,9 @@ def _architecture(config: Mapping[str, Any]) -> str:
     return found[0]
 
 
-def _check_supported(config: Mapping[str, Any]) -> None:
+def _check_supported(config: Mapping[str, Any], context: int) -> None:
     if (act := config.get("hidden_act", "silu")) != "silu":
         raise ValueError(f"hidden_act={act!r} is not supported; known: 'silu'")
-    context = count(config, "max_position_embeddings")
     # transformers writes 0 for some models that do not use a window
     window = count(config, "sliding_window", context) if flag(config, "use_sliding_window", True) else context
     if window < context:  # one as wide as the context hides nothing

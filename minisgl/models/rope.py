@@ -68,6 +68,14 @@ class RopeConfig:
             **values,
         )
 
+    def context(self, stated: int) -> int:
+        """The context length in tokens. yarn may be added to a config that still states the original one."""
+        return (
+            max(stated, int(self.factor * self.original_max_position_embeddings))
+            if self.rope_type == "yarn"
+            else stated
+        )
+
     def rotary_dim(self, head_dim: int) -> int:
         """How many of a head's elements turn; the first ones."""
         return int(head_dim * self.partial_rotary_factor)

@@ -106,6 +106,14 @@ def test_longrope_takes_the_long_factors_where_texts_over_the_original_context_a
     assert not torch.equal(rope.inverse_frequencies(48, 65), rope.inverse_frequencies(48, 64))
 
 
+def test_yarn_reaches_as_far_as_its_factor_says_and_a_window_is_compared_with_that():
+    assert read(rope_scaling=YARN).max_position_embeddings == 512
+    stretched = {"rope_scaling": YARN | {"original_max_position_embeddings": 512}}
+    assert read(**stretched).max_position_embeddings == 2048
+    with pytest.raises(ValueError, match="sliding_window=512 is in use"):
+        read(**stretched, sliding_window=512)
+
+
 @pytest.mark.parametrize("rope_type", ["su", "yarn"])
 def test_early_names_of_longrope_are_read(rope_type: str):
     assert read(head_dim=48, rope_scaling=LONGROPE | {"rope_type": rope_type}) == read(
