@@ -38,6 +38,15 @@ def slots_of(pages, positions, end, PAGE_SIZE: tl.constexpr):
 
 
 @triton.jit
+def load_block(k_head, v_head, at, dims, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr):
+    """Keys and values [N, D] of a head at offsets `at` [N, D], zeros beyond the head's dims [D]."""
+    if HEAD_DIM == BLOCK_D:
+        return tl.load(k_head + at), tl.load(v_head + at)
+    inside = (dims < HEAD_DIM)[None, :]
+    return tl.load(k_head + at, mask=inside, other=0.0), tl.load(v_head + at, mask=inside, other=0.0)
+
+
+@triton.jit
 def absorb_parts(part_o, part_lse, parts, is_part, heads, is_head, dims, best, total, acc, NUM_HEADS: tl.constexpr,
                  HEAD_DIM: tl.constexpr):  # fmt: skip
     """Partial results `parts` [P], where they are any, of heads [G], on top of a maximum and sum [G], output [G, D]."""

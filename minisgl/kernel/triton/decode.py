@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 
 from minisgl.kernel.attention_work import ITEM_FIELDS, DecodeConfig, Partials, decode_config
-from minisgl.kernel.triton.blocks import LOG2_E, absorb_parts, attend_block, load_item, load_pages, slots_of
+from minisgl.kernel.triton.blocks import LOG2_E, absorb_parts, attend_block, load_block, load_item, load_pages, slots_of
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
 # Partial results that are read together when a row is joined: of so many heads a warp, and no more of one than that.
@@ -61,12 +61,7 @@ def _decode(
             positions = start + tl.arange(0, BLOCK_N)
             next_pages = load_pages(table, positions + BLOCK_N, end, PAGE_SIZE)
             at = slots_of(pages, positions, end, PAGE_SIZE)[:, None] * slot_stride + dims[None, :]
-            if HEAD_DIM == BLOCK_D:
-                keys = tl.load(k_head + at)
-                values = tl.load(v_head + at)
-            else:
-                keys = tl.load(k_head + at, mask=(dims < HEAD_DIM)[None, :], other=0.0)
-                values = tl.load(v_head + at, mask=(dims < HEAD_DIM)[None, :], other=0.0)
+            keys, values = load_block(k_head, v_head, at, dims, HEAD_DIM, BLOCK_D)
             seen = (positions < end)[None, :]
             best, total, acc = attend_block(q_tile, keys, values, seen, True, best, total, acc, scale, PRECISION)
             pages = next_pages
