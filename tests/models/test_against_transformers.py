@@ -45,6 +45,16 @@ def test_logits_equal_those_of_transformers(folders: dict[str, Path], name: str)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
+def test_bfloat16_is_as_near_to_float32_as_that_of_transformers(folders: dict[str, Path], name: str):
+    model = make_dense_model(CONFIGS[name])
+    exact = logits_of_transformers(model, IDS)
+    theirs = logits_of_transformers(model.bfloat16(), IDS)
+    ours = all_logits(load_saved(folders[name], dtype=torch.bfloat16), IDS)
+    assert ours.dtype == torch.bfloat16
+    assert (ours - exact).norm() < 1.3 * (theirs - exact).norm()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
 def test_greedy_text_is_that_of_transformers_by_every_way_through_the_engine(folders: dict[str, Path], name: str):
     """In chunks and pages of these sizes, cold and warm, together and alone."""
     texts = []

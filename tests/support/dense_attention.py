@@ -65,10 +65,9 @@ def make_model(
     return model
 
 
-def load_saved(folder: Path, tp: TPInfo = SINGLE) -> BaseCausalLM:
-    """The checkpoint, in float32."""
+def load_saved(folder: Path, tp: TPInfo = SINGLE, dtype: torch.dtype = torch.float32) -> BaseCausalLM:
     checkpoint = open_checkpoint(folder)
-    return load_model(checkpoint, ModelConfig.from_hf(checkpoint.hf_config()), torch.float32, CPU, tp)
+    return load_model(checkpoint, ModelConfig.from_hf(checkpoint.hf_config()), dtype, CPU, tp)
 
 
 @torch.inference_mode()
