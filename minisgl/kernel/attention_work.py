@@ -37,9 +37,11 @@ class Partials(NamedTuple):
 def new_partials(
     num_partials: int, num_rows: int, num_qo_heads: int, num_kv_heads: int, head_dim: int, device: torch.device
 ) -> Partials:
+    sizes = (num_partials, num_qo_heads, head_dim)
+    assert num_partials * num_qo_heads * head_dim < 1 << 31, f"{sizes} partial results: kernels count in 31 bits"
     return Partials(
-        torch.empty(num_partials, num_qo_heads, head_dim, dtype=torch.float32, device=device),
-        torch.empty(num_partials, num_qo_heads, dtype=torch.float32, device=device),
+        torch.empty(sizes, dtype=torch.float32, device=device),
+        torch.empty(sizes[:2], dtype=torch.float32, device=device),
         torch.zeros(num_rows * num_kv_heads, dtype=torch.int32, device=device),
     )
 
