@@ -17,9 +17,9 @@ from minisgl.models import BaseCausalLM, ModelConfig, create_model, load_model, 
 IDS = torch.randint(0, 256, (50,), generator=torch.Generator().manual_seed(1)).tolist()
 
 
-def load(folder: Path) -> BaseCausalLM:
+def load(folder: Path, dtype: torch.dtype = torch.float32) -> BaseCausalLM:
     checkpoint = open_checkpoint(folder)
-    return load_model(checkpoint, ModelConfig.from_hf(checkpoint.hf_config()), torch.float32, CPU)
+    return load_model(checkpoint, ModelConfig.from_hf(checkpoint.hf_config()), dtype, CPU)
 
 
 def config_of(name: str, **changes: Any) -> ModelConfig:
@@ -49,6 +49,22 @@ def test_logits_of_a_gguf_file_equal_those_of_transformers(tmp_path: Path, name:
         expected = theirs(torch.tensor([IDS])).logits[0]
     ours = all_logits(load(write_expert_gguf(tmp_path / "model.gguf", theirs)), IDS)
     torch.testing.assert_close(ours, expected, atol=1e-3, rtol=0)
+
+
+def test_bfloat16_stays_near_float32(tmp_path: Path):
+    """Experts are packed where the processor has a kernel for it, and computed with as they are elsewhere."""
+    folder = save_expert_model(CONFIGS["qwen2-moe"], tmp_path)
+    exact, rounded = all_logits(load(folder), IDS), all_logits(load(folder, torch.bfloat16), IDS)
+    assert rounded.dtype == torch.bfloat16
+    error = (rounded.float() - exact).norm(dim=-1) / exact.norm(dim=-1)
+    assert error.median() < 0.05  # some tokens choose other experts
+
+
+def test_packing_frees_the_stacks(tmp_path: Path):
+    model = load(save_expert_model(CONFIGS["mixtral"], tmp_path), torch.bfloat16)
+    if model.lm_head.packed is None:
+        pytest.skip("no prepacked matmul on this processor")
+    assert [name for name, weight in model.named_parameters() if weight.dim() == 3] == []
 
 
 def test_dummy_weights_do_not_depend_on_the_number_of_ranks():
