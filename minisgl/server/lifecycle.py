@@ -108,6 +108,7 @@ class Lifecycle:
         else:
             self._reporter.ready(self._address, self._state.model_name, info, time.perf_counter() - started)
             self._reporter.small_pool(info)
+            self._reporter.sampling(self._state.advised_sampling)
 
     async def _close(self, is_loaded: bool) -> None:
         """Let open requests end as well as they can. Before the model is loaded there are none."""

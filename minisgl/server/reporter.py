@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from minisgl.utils.logging import get_logger
@@ -30,6 +31,12 @@ class Reporter:
                 f"{info.pool_len:,}",
                 f"{info.max_seq_len:,}",
             )
+
+    def sampling(self, advised: Mapping[str, int | float]) -> None:
+        """How tokens are chosen where a request does not say; nothing is said where the model's files do not."""
+        if advised:
+            fields = ", ".join(f"{name} {value:g}" for name, value in advised.items())
+            logger.info("where a request does not say: %s, as the model's files advise (--generation-config)", fields)
 
     def progress(self, stage: str) -> None:
         logger.info("loading: %s", stage)

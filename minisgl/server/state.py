@@ -48,9 +48,13 @@ class ServerState:
     @property
     def sampling_defaults(self) -> Mapping[str, int | float]:
         """How to sample where a request does not say."""
-        if self.info is None or self.config.generation_config == "none":
-            return OPENAI_SAMPLING
-        return OPENAI_SAMPLING | self.info.sampling_defaults
+        return OPENAI_SAMPLING | self.advised_sampling
+
+    @property
+    def advised_sampling(self) -> dict[str, int | float]:
+        """What of that the model's files say."""
+        is_taken = self.config.generation_config == "auto"
+        return self.info.sampling_defaults if is_taken and self.info is not None else {}
 
     def ready_engine(self) -> EngineClient:
         """The engine, to be asked something. ApiError 503 while it loads or when it is dead."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import socket
 import subprocess
 import sys
@@ -152,6 +153,14 @@ def test_the_start_warns_of_a_pool_smaller_than_the_context(caplog: pytest.LogCa
     assert not caplog.messages
     Reporter().small_pool(SimpleNamespace(**{**vars(INFO), "pool_len": 1024}))
     assert "holds 1,024 tokens, fewer than the context of 8,192" in caplog.text
+
+
+def test_the_start_says_what_the_model_s_files_advise(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "minisgl"):
+        Reporter().sampling({})
+        assert not caplog.messages
+        Reporter().sampling({"temperature": 0.6, "top_k": 20})
+    assert "does not say: temperature 0.6, top_k 20, as the model's files advise" in caplog.text
 
 
 def test_a_start_that_fails_leaves_the_terminal_as_it_was() -> None:

@@ -48,6 +48,7 @@ INFO: Any = SimpleNamespace(
     eviction="lru",
     lookahead=256,
     reserve="estimate",
+    sampling_defaults={},
 )
 
 
