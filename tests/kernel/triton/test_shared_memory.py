@@ -1,4 +1,4 @@
-"""The attention kernels fit other GPUs than the one that they were tuned on."""
+"""The kernels of attention and of experts fit other GPUs than the one that they were tuned on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from minisgl.attention.triton_backend import HEAD_DIMS, MAX_GROUP
 
-SCRIPT = Path(__file__).parents[2] / "support" / "compiled_attention.py"
+SUPPORT = Path(__file__).parents[2] / "support"
 # Bytes that a program may have, by compute capability. Source: CUDA C++ Programming Guide, "Compute Capabilities".
 MOST = {80: 163 << 10, 89: 99 << 10, 90: 227 << 10, 120: 99 << 10}
 
@@ -22,8 +22,20 @@ MOST = {80: 163 << 10, 89: 99 << 10, 90: 227 << 10, 120: 99 << 10}
 @pytest.mark.parametrize("capability", MOST)
 def test_programs_fit_the_shared_memory_of_every_gpu(capability: int, head_dim: int, dtype: str) -> None:
     has_room = MOST[capability] > 150 << 10
-    arguments = map(str, (capability, head_dim, MAX_GROUP, dtype, has_room))
+    assert 0 < most_bytes("compiled_attention.py", capability, head_dim, MAX_GROUP, dtype, has_room) <= MOST[capability]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("capability", MOST)
+def test_programs_of_experts_fit_the_shared_memory_of_every_gpu(capability: int, dtype: str) -> None:
+    assert 0 < most_bytes("compiled_experts.py", capability, dtype) <= MOST[capability]
+
+
+def most_bytes(script: str, *arguments: object) -> int:
+    """Of a program among those that the script compiles."""
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    done = subprocess.run([sys.executable, SCRIPT, *arguments], env=env, capture_output=True, text=True)
+    command = [sys.executable, SUPPORT / script, *map(str, arguments)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert 0 < int(done.stdout) <= MOST[capability]
+    return int(done.stdout)
