@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import random
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import sentencepiece
 
-from minisgl.tokenizer import Tokenizer, end_token_ids, load_tokenizer
+from minisgl.tokenizer import IncrementalDetokenizer, Tokenizer, end_token_ids, load_tokenizer
 from minisgl.tokenizer import load as load_module
 
 TEXTS = ["the quick brown fox", "hello world", "the cat sat on the mat", "1 2 3 4 5"] * 20
@@ -72,6 +73,13 @@ def test_its_control_symbols_are_one_id_each_and_end_turns(llama: Tokenizer) -> 
     assert llama.apply_chat_template([{"role": "user", "content": "hello"}])[-1] == turn
     assert end_token_ids(llama) == {2, turn}
     assert {0, 1, 2, turn} <= llama.special_ids
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_its_text_streams_as_it_is_decoded_whole(llama: Tokenizer, seed: int) -> None:
+    ids = random.Random(seed).choices(range(llama.vocab_size), k=40)
+    detokenizer = IncrementalDetokenizer(llama)
+    assert "".join([*(detokenizer.push([i]) for i in ids), detokenizer.flush()]) == llama.decode(ids)
 
 
 def test_a_vocabulary_with_merges_is_read_by_the_model_s_own_class(tmp_path: Path) -> None:
