@@ -21,6 +21,7 @@ from support.tiny_model import make_tiny_model
 from support.two_ranks import make_tiny_qwen3
 
 from minisgl import LLM, SamplingParams
+from minisgl.core import ForwardInput
 from minisgl.engine.config import EngineConfig
 from minisgl.engine.spec import resolve
 from minisgl.llm import EngineDied, LLMConfig, RemoteEngine, followers, rank_children
@@ -187,8 +188,13 @@ def test_nobody_waits_for_a_device_that_does_not_answer(tiny: str, monkeypatch: 
     with LLM(tiny, num_page_override=2048, tensor_parallel_size=2) as llm:
         leader = llm._parts.leader
         assert leader is not None
-        monkeypatch.setattr(leader, "_forward", lambda _: answers.wait())
-        os.kill(follower_pid(llm), signal.SIGKILL)
+        pid = follower_pid(llm)
+
+        def get_stuck(_: ForwardInput) -> None:
+            os.kill(pid, signal.SIGKILL)
+            answers.wait()
+
+        monkeypatch.setattr(leader, "_forward", get_stuck)
         with pytest.raises(EngineDied, match="rank 1 ended: killed by SIGKILL"):
             llm.generate("hello")
         assert llm.stats()["num_batches"] == 1
