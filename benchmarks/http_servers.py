@@ -7,18 +7,11 @@ python benchmarks/http_servers.py naive PORT     # FastAPI, see http_naive.py
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from unittest.mock import patch
 
 from minisgl.llm import AsyncClient, LLMConfig, RemoteEngine
 
-FAKE_ENGINE = Path(__file__).with_name("http_fake_engine.py")
 MAX_RUNNING = 4096
-
-
-def fake_command(folder: Path) -> list[str]:
-    """In place of the engine's own process."""
-    return [sys.executable, str(FAKE_ENGINE), str(folder)]
 
 
 def serve_ours(port: int) -> None:
@@ -39,5 +32,5 @@ def serve_naive(port: int) -> None:
 SERVERS = {"ours": serve_ours, "naive": serve_naive}
 
 if __name__ == "__main__":
-    with patch("minisgl.llm.child._command", fake_command):
+    with patch("minisgl.llm.child.MODULE", "http_fake_engine"):
         SERVERS[sys.argv[1]](int(sys.argv[2]))

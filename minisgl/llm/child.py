@@ -23,6 +23,9 @@ class Child:
     sender: Sender
 
 
+MODULE = "minisgl.llm.engine_process"  # what such a process runs
+
+
 @contextlib.contextmanager
 def running_child(config: LLMConfig) -> Iterator[Child]:
     """A process that has been told its configuration. Whatever happens meanwhile, it has ended afterwards.
@@ -31,7 +34,7 @@ def running_child(config: LLMConfig) -> Iterator[Child]:
     """
     folder, codec = new_folder(), request_codec()
     with (
-        running("minisgl.llm.engine_process", folder) as process,
+        running(MODULE, folder) as process,
         made(folder),
         contextlib.closing(SocketInbox(folder / NEWS, news_codec(), bind=True)) as inbox,
         contextlib.closing(Sender(SocketOutbox(folder / REQUESTS, codec, bind=True), codec)) as sender,
