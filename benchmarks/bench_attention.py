@@ -106,7 +106,6 @@ def measure(case: Case, layout: str, dtype: torch.dtype, rounds: int) -> tuple[f
         num_kv_heads=KV_HEADS,
         head_dim=HEAD_DIM,
         max_running_req=len(table),
-        max_extend_tokens=len(table) * case.extend,
     )
     backend, staging = create_attention_backend("torch", config), HostStaging()
     batch = make_batch(case)

@@ -21,8 +21,8 @@ class AttnConfig:
     """What a backend is made for; the heads are those of this rank. ValueError if the groups of heads are not whole.
 
     page_table: [R, P] int32 page numbers on the pool's device. host_table: the same numbers on the host. Both are the
-    engine's, which updates them before `plan`, in place. max_running_req, max_extend_tokens: the most rows of a
-    batch, and prompt tokens. shared_prefix: whether a prefix that several rows share may be read once for all.
+    engine's, which updates them before `plan`, in place. max_running_req: the most rows of a batch.
+    shared_prefix: whether a prefix that several rows share may be read once for all.
     """
 
     kv_pool: KVPool
@@ -33,7 +33,6 @@ class AttnConfig:
     num_kv_heads: int
     head_dim: int
     max_running_req: int
-    max_extend_tokens: int
     shared_prefix: bool = True
 
     def __post_init__(self) -> None:

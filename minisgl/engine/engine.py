@@ -114,7 +114,6 @@ class Engine:
             num_kv_heads=spec.tp.shard("num_kv_heads", config.num_kv_heads),
             head_dim=config.head_dim,
             max_running_req=spec.max_running_req,
-            max_extend_tokens=spec.max_extend_tokens,
             shared_prefix=spec.shared_prefix,
         )
         backend = create_attention_backend(spec.attention_backend, attn_config)

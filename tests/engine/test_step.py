@@ -69,7 +69,6 @@ def make_step(backend: str) -> Step:
         num_kv_heads=config.num_kv_heads,
         head_dim=config.head_dim,
         max_running_req=8,
-        max_extend_tokens=64,
     )
     ctx = Context(page_size=PAGE_SIZE, kv_pool=pool, attn_backend=create_attention_backend(backend, attn))
     return Step(model, table, ctx, Sampler(config.vocab_size, CPU))

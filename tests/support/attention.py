@@ -90,7 +90,6 @@ class AttentionCase:
             num_kv_heads=shape.num_kv_heads,
             head_dim=shape.head_dim,
             max_running_req=len(self.rows),
-            max_extend_tokens=self.num_tokens,
         )
 
     def backend(self, name: str = "torch"):
