@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 from stopwatch import machine
 
-from minisgl.attention import AttnConfig, create_attention_backend
+from minisgl.attention import AttnConfig, AttnForm, create_attention_backend
 from minisgl.core import Batch, PageTableUpdate, Req, SamplingParams
 from minisgl.engine.staging import HostStaging
 from minisgl.kvcache.pool import MHAKVCache
@@ -105,6 +105,7 @@ def measure(case: Case, layout: str, dtype: torch.dtype, rounds: int) -> tuple[f
         num_qo_heads=QO_HEADS,
         num_kv_heads=KV_HEADS,
         head_dim=HEAD_DIM,
+        form=AttnForm(scale=HEAD_DIM**-0.5, windows=(0,) * LAYERS),
         max_running_req=len(table),
     )
     backend, staging = create_attention_backend("torch", config), HostStaging()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from minisgl.attention.base import AttnConfig, BaseAttnBackend
+from minisgl.attention.base import AttnConfig, AttnForm, BaseAttnBackend
 from minisgl.attention.flashinfer_backend import FlashInferAttnBackend
 from minisgl.attention.torch_backend import TorchAttnBackend
 from minisgl.attention.triton_backend import TritonAttnBackend
@@ -21,4 +21,11 @@ def create_attention_backend(name: str, config: AttnConfig) -> BaseAttnBackend:
     return ATTENTION_BACKENDS[name](config)
 
 
-__all__ = ["ATTENTION_BACKENDS", "AttnConfig", "BaseAttnBackend", "TorchAttnBackend", "create_attention_backend"]
+__all__ = [
+    "ATTENTION_BACKENDS",
+    "AttnConfig",
+    "AttnForm",
+    "BaseAttnBackend",
+    "TorchAttnBackend",
+    "create_attention_backend",
+]

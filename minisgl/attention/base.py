@@ -16,6 +16,19 @@ from minisgl.core import Batch, KVPool, Staging
 from minisgl.core.batch import Int32Array
 
 
+@dataclass(frozen=True, kw_only=True)
+class AttnForm:
+    """How scores become weights, and how far each layer sees.
+
+    scale: of q . k, as a rule 1 / sqrt(D). softcap: a score s becomes softcap * tanh(s / softcap); 0: as it is.
+    windows: by layer; a token sees itself and the window - 1 before it; 0: all before it.
+    """
+
+    scale: float
+    softcap: float = 0.0
+    windows: tuple[int, ...]
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AttnConfig:
     """What a backend is made for; the heads are those of this rank. ValueError if the groups of heads are not whole.
@@ -32,6 +45,7 @@ class AttnConfig:
     num_qo_heads: int
     num_kv_heads: int
     head_dim: int
+    form: AttnForm
     max_running_req: int
     shared_prefix: bool = True
 
@@ -61,9 +75,18 @@ class BaseAttnBackend(ABC):
         """
 
     @abstractmethod
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: Any) -> torch.Tensor:
+    def forward(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        layer_id: int,
+        meta: Any,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         """Attend with q [T, Hq, D]; k, v [T, Hkv, D] are the new tokens' own, in the pool already: [T, Hq * D].
 
         The result may be overwritten by the next call with the same `meta`.
-        Position p of a request sees its positions 0 .. p. Scale is 1 / sqrt(D).
+        Position p of a request sees its positions max(0, p - window + 1) .. p, or 0 .. p where the layer has no window.
+        sinks [Hq], float32 or q's dtype: each head's softmax has one more score, which has no value.
         """

@@ -114,7 +114,13 @@ class FlashInferAttnBackend(BaseAttnBackend):
         return self._plan_eager(batch, staging) if padded is None else self._plan_graph(batch, staging, padded)
 
     def forward(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: FlashInferMetadata
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        layer_id: int,
+        meta: FlashInferMetadata,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         if layer_id == 0:
             fill_kv_indices(self._config.page_table, meta.rows, meta.first_pages, meta.kv.indptr, meta.kv.pages)

@@ -49,7 +49,13 @@ class TorchAttnBackend(BaseAttnBackend):
         return meta
 
     def forward(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: TorchAttnMetadata
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        layer_id: int,
+        meta: TorchAttnMetadata,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See the base class. Parts are joined in float32; each part's own result has q's dtype."""
         if meta.only_paged is not None:

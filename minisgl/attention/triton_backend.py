@@ -71,7 +71,13 @@ class TritonAttnBackend(BaseAttnBackend):
         return BatchWork(batch, staging, self._shape, self._own_planner, self._chooser, padded).plan()
 
     def forward(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: TritonAttnMetadata
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        layer_id: int,
+        meta: TritonAttnMetadata,
+        sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See the base class. Parts are joined in float32."""
         out = q.new_empty(len(q), self._config.num_qo_heads * self._config.head_dim)

@@ -12,7 +12,7 @@ from itertools import takewhile
 import numpy as np
 import torch
 
-from minisgl.attention import AttnConfig, create_attention_backend
+from minisgl.attention import AttnConfig, AttnForm, create_attention_backend
 from minisgl.core import Batch, BatchOutput, Context, ForwardInput, Req, TokenLogprobs
 from minisgl.engine.graphs import padded_sizes, prefill_batch
 from minisgl.engine.inputs import PageTable
@@ -38,6 +38,15 @@ LOGITS_BLOCK = 256  # prompt positions whose logits exist at once
 def is_out_of_memory(error: Exception) -> bool:
     """On a CPU torch has no exception of its own for it."""
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
+
+
+def attn_form(config: ModelConfig) -> AttnForm:
+    """What a model's attention is, as its backend wants to know it."""
+    return AttnForm(
+        scale=config.head_dim**-0.5 if config.attn_scale is None else config.attn_scale,
+        softcap=config.attn_softcap,
+        windows=config.windows or (0,) * config.num_layers,
+    )
 
 
 def wants_prompt_logprobs(batch: Batch) -> bool:
@@ -113,6 +122,7 @@ class Engine:
             num_qo_heads=spec.tp.shard("num_qo_heads", config.num_qo_heads),
             num_kv_heads=spec.tp.shard("num_kv_heads", config.num_kv_heads),
             head_dim=config.head_dim,
+            form=attn_form(config),
             max_running_req=spec.max_running_req,
             shared_prefix=spec.shared_prefix,
         )

@@ -15,7 +15,7 @@ class AttentionLayer(nn.Module):
     """One layer's attention over the KV pool, with as many heads as this rank has.
 
     layer_id: whose K and V in the pool. q_norm, k_norm: of every head before it turns by position, if the model has
-    them; they are the model's own and hold their weights there.
+    them; sinks [Hq]: see `BaseAttnBackend.forward`. These are the model's own and hold their weights there.
     """
 
     def __init__(
@@ -26,19 +26,20 @@ class AttentionLayer(nn.Module):
         head_dim: int,
         q_norm: RMSNorm | None = None,
         k_norm: RMSNorm | None = None,
+        sinks: nn.Parameter | None = None,
     ) -> None:
         super().__init__()
         self.layer_id = layer_id
         self.heads = [num_qo_heads, num_kv_heads, num_kv_heads]
         self.head_dim = head_dim
-        self._norms = (q_norm, k_norm)  # a tuple, so that their weights keep one name
+        self._norms, self._sinks = (q_norm, k_norm), (sinks,)  # tuples, so that their weights keep one name
 
     def forward(self, qkv: torch.Tensor, rotation: Rotation, ctx: Context) -> torch.Tensor:
         """qkv [T, (Hq + 2 Hkv) * D], the heads side by side, given up -> [T, Hq * D]."""
         qkv = qkv.view(qkv.shape[0], -1, self.head_dim)
         self._rotate_and_store(qkv, rotation, ctx)
         q, k, v = qkv.split_with_sizes(self.heads, dim=1)
-        out: torch.Tensor = ctx.attn_backend.forward(q, k, v, self.layer_id, ctx.attn_metadata)
+        out: torch.Tensor = ctx.attn_backend.forward(q, k, v, self.layer_id, ctx.attn_metadata, *self._sinks)
         return out
 
     def _rotate_and_store(self, qkv: torch.Tensor, rotation: Rotation, ctx: Context) -> None:

@@ -28,7 +28,9 @@ class ModelConfig:
     """The shape of a model. Counts are those of the whole model, before tensor parallelism divides them.
 
     architecture: Hugging Face's class name. dtype: of the checkpoint. max_position_embeddings: the context length in
-    tokens. layers_without_rope: whose q and k do not turn by position.
+    tokens. layers_without_rope: whose q and k do not turn by position. windows: how many tokens each layer sees, itself
+    included, 0: all; empty: no layer has a window. attn_scale: of q . k, None: 1 / sqrt(head_dim). attn_softcap: see
+    `minisgl.attention.AttnForm`.
     """
 
     architecture: str
@@ -46,6 +48,9 @@ class ModelConfig:
     mlp_bias: bool = False
     tie_word_embeddings: bool = False
     layers_without_rope: frozenset[int] = frozenset()
+    windows: tuple[int, ...] = ()
+    attn_scale: float | None = None
+    attn_softcap: float = 0.0
     experts: ExpertConfig | None = None
     dtype: torch.dtype = torch.float32
 

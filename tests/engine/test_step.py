@@ -14,6 +14,7 @@ from support.devices import share_eagerly
 from minisgl.attention import AttnConfig, create_attention_backend
 from minisgl.core import Batch, Context, PageTableUpdate, PrefixGroup, Req, SamplingParams
 from minisgl.engine import step as step_module
+from minisgl.engine.engine import attn_form
 from minisgl.engine.graphs import NO_UPDATE, Captured, GraphPool, Key, padded_sizes
 from minisgl.engine.inputs import PageTable
 from minisgl.engine.sampler import Sampler
@@ -68,6 +69,7 @@ def make_step(backend: str) -> Step:
         num_qo_heads=config.num_qo_heads,
         num_kv_heads=config.num_kv_heads,
         head_dim=config.head_dim,
+        form=attn_form(config),
         max_running_req=8,
     )
     ctx = Context(page_size=PAGE_SIZE, kv_pool=pool, attn_backend=create_attention_backend(backend, attn))

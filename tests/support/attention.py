@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from support import by_the_book
 from support.table_groups import find_groups
 
-from minisgl.attention import AttnConfig, create_attention_backend
+from minisgl.attention import AttnConfig, AttnForm, create_attention_backend
 from minisgl.core import Batch, PageTableUpdate, Req, SamplingParams
 from minisgl.engine.staging import make_staging
 from minisgl.kernel import store_cache
@@ -45,11 +46,20 @@ class Shape:
 class AttentionCase:
     """A pool full of NaN but for the rows' cached tokens, their page table, and q, k, v of their new tokens.
 
-    scattered: pages are dealt in random order; else one after the other.
+    scattered: pages are dealt in random order; else one after the other. form: with a window for each of NUM_LAYERS.
     """
 
-    def __init__(self, rows: Sequence[Row], shape: Shape, scattered: bool = False, seed: int = 0) -> None:
+    def __init__(
+        self,
+        rows: Sequence[Row],
+        shape: Shape,
+        scattered: bool = False,
+        seed: int = 0,
+        form: AttnForm | None = None,
+        has_sinks: bool = False,
+    ) -> None:
         self.rows, self.shape = rows, shape
+        self.form = form or AttnForm(scale=shape.head_dim**-0.5, windows=(0,) * NUM_LAYERS)
         self._rng = np.random.default_rng(seed)
         generator = torch.Generator().manual_seed(seed)
         size = shape.page_size
@@ -66,6 +76,7 @@ class AttentionCase:
         heads = shape.num_qo_heads + 2 * shape.num_kv_heads
         qkv = torch.randn(self.num_tokens, heads, shape.head_dim, generator=generator).to(shape.device, shape.dtype)
         self.q, self.k, self.v = qkv.split([shape.num_qo_heads, shape.num_kv_heads, shape.num_kv_heads], dim=1)
+        self.sinks = torch.randn(shape.num_qo_heads, generator=generator).to(shape.device) if has_sinks else None
         self._fill_pool()
 
     @property
@@ -89,6 +100,7 @@ class AttentionCase:
             num_qo_heads=shape.num_qo_heads,
             num_kv_heads=shape.num_kv_heads,
             head_dim=shape.head_dim,
+            form=self.form,
             max_running_req=len(self.rows),
         )
 
@@ -102,21 +114,23 @@ class AttentionCase:
         meta = backend.plan(self.batch(), staging)
         staging.send()
         self.store_new(layer_id)
-        return backend.forward(self.q, self.k, self.v, layer_id, meta)
+        return backend.forward(self.q, self.k, self.v, layer_id, meta, self.sinks)
 
     def store_new(self, layer_id: int) -> None:
         """K and V of the new tokens go into the pool."""
         slots = [self.slots(uid, row.cached, row.cached + row.extend) for uid, row in enumerate(self.rows)]
         store_cache(self.pool.k_cache(layer_id), self.pool.v_cache(layer_id), torch.cat(slots).int(), self.k, self.v)
 
-    def expected(self) -> torch.Tensor:
+    def expected(self, layer_id: int = 0) -> torch.Tensor:
         """[T, Hq * D] float64 by the book."""
+        sinks = None if self.sinks is None else self.sinks.double()
         parts, first = [], 0
         for uid, row in enumerate(self.rows):
             new = slice(first, first + row.extend)
             slots = self.slots(uid, 0, row.cached)
             k, v = (torch.cat([old[slots], x[new]]).double() for old, x in zip(self._kv, (self.k, self.v), strict=True))
-            parts.append(_attend_by_the_book(self.q[new].double(), k, v, row.cached))
+            sees = by_the_book.seen(row.cached, row.extend, self.form.windows[layer_id])
+            parts.append(by_the_book.attend(self.q[new].double(), k, v, sees, self.form, sinks))
             first += row.extend
         return torch.cat(parts)
 
@@ -165,16 +179,6 @@ class AttentionCase:
             input_ids=np.zeros(length, np.int32),
             sampling_params=SamplingParams(),
         )
-
-
-def _attend_by_the_book(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cached: int) -> torch.Tensor:
-    """q [T, Hq, D], k and v [cached + T, Hkv, D] -> [T, Hq * D]."""
-    group = q.shape[1] // k.shape[1]
-    k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-    scores = torch.einsum("qhd,khd->hqk", q, k) / q.shape[-1] ** 0.5
-    seen = torch.ones(len(q), len(k), dtype=torch.bool, device=q.device).tril(cached)
-    weights = scores.masked_fill(~seen, float("-inf")).softmax(dim=-1)
-    return torch.einsum("hqk,khd->qhd", weights, v).flatten(1)
 
 
 def assert_close(got: torch.Tensor, expected: torch.Tensor, dtype: torch.dtype) -> None:

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from safetensors.torch import load_file
+from support import by_the_book
 
+from minisgl.attention import AttnForm
 from minisgl.attention.base import BaseAttnBackend
 from minisgl.core import Batch, Context, Staging
 from minisgl.distributed import SINGLE, TPInfo
+from minisgl.engine.engine import attn_form
 from minisgl.kvcache.pool import MHAKVCache
 from minisgl.models import BaseCausalLM, ModelConfig, create_model, load_model, open_checkpoint
 
@@ -22,15 +24,25 @@ CPU = torch.device("cpu")
 
 
 class DenseAttention(BaseAttnBackend):
-    """The batch is one whole sequence; every position sees itself and those before it."""
+    """The batch is one whole sequence; all scores exist at once, and what a position does not see is masked."""
+
+    def __init__(self, form: AttnForm) -> None:
+        self._form = form
 
     def plan(self, batch: Batch, staging: Staging, padded: int | None = None) -> None:
         raise AssertionError("dense attention needs no plan")
 
-    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: Any) -> torch.Tensor:
-        q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
-        return out[0].transpose(0, 1).flatten(1)
+    def forward(
+        self,
+        q: torch.Tensor,
+        k: torch.Tensor,
+        v: torch.Tensor,
+        layer_id: int,
+        meta: Any,
+        sinks: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        sees = by_the_book.seen(0, len(q), self._form.windows[layer_id])
+        return by_the_book.attend(q.float(), k.float(), v.float(), sees, self._form, sinks).to(q.dtype)
 
 
 def one_sequence(model: BaseCausalLM, length: int) -> Context:
@@ -39,7 +51,7 @@ def one_sequence(model: BaseCausalLM, length: int) -> Context:
     num_kv_heads = place.tp.shard("num_kv_heads", config.num_kv_heads)
     pool = MHAKVCache(num_kv_heads, config.num_layers, config.head_dim, length, 1, place.dtype, place.device)
     slots = torch.arange(length, dtype=torch.int32, device=place.device)
-    return Context(page_size=1, kv_pool=pool, attn_backend=DenseAttention(), out_loc=slots)
+    return Context(page_size=1, kv_pool=pool, attn_backend=DenseAttention(attn_form(config)), out_loc=slots)
 
 
 def read_json(folder: str, name: str) -> Any:
