@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 
 from minisgl.kernel import silu_and_mul, torch_moe, triton
+from minisgl.kernel.torch_moe import ClampedGate, ExpertBiases, linear_of
 
 RunExpert = Callable[[int, torch.Tensor], torch.Tensor]
 
@@ -21,19 +21,33 @@ def route(logits: torch.Tensor, num_chosen: int, normalised: bool) -> tuple[torc
     return torch_moe.route(logits, num_chosen, normalised)
 
 
+def join_gate(gate_up: torch.Tensor, gate: ClampedGate | None) -> torch.Tensor:
+    """See `torch_moe.join_gate`, for a CPU."""
+    return silu_and_mul(gate_up) if gate is None else torch_moe.join_gate(gate_up, gate)
+
+
 def run_experts(
-    x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor
+    x: torch.Tensor,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    weights: torch.Tensor,
+    experts: torch.Tensor,
+    biases: ExpertBiases | None = None,
+    gate: ClampedGate | None = None,
 ) -> torch.Tensor:
     """See `torch_moe.run_experts`."""
     if triton.can_take(x):
-        return cast(torch.Tensor, triton.operation("moe", "run_experts")(x, gate_up, down, weights, experts))
+        in_triton = triton.operation("moe", "run_experts")
+        return cast(torch.Tensor, in_triton(x, gate_up, down, weights, experts, biases, gate))
     if x.is_cpu:
+        first_bias, second_bias = biases or (None, None)
 
         def run(expert: int, rows: torch.Tensor) -> torch.Tensor:
-            return F.linear(silu_and_mul(F.linear(rows, gate_up[expert])), down[expert])
+            joined = join_gate(linear_of(rows, expert, gate_up, first_bias), gate)
+            return linear_of(joined, expert, down, second_bias)
 
         return run_sorted(x, run, weights, experts)
-    return torch_moe.run_experts(x, gate_up, down, weights, experts)
+    return torch_moe.run_experts(x, gate_up, down, weights, experts, biases, gate)
 
 
 def run_sorted(x: torch.Tensor, run: RunExpert, weights: torch.Tensor, experts: torch.Tensor) -> torch.Tensor:

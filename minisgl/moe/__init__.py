@@ -1,7 +1,8 @@
 """Layers of which every token uses a few experts out of many."""
 
+from minisgl.kernel.torch_moe import ClampedGate
 from minisgl.moe.experts import ExpertNames, Experts
 from minisgl.moe.names import split_experts
 from minisgl.moe.router import Router, Routing, WholeLinear
 
-__all__ = ["ExpertNames", "Experts", "Router", "Routing", "WholeLinear", "split_experts"]
+__all__ = ["ClampedGate", "ExpertNames", "Experts", "Router", "Routing", "WholeLinear", "split_experts"]

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from minisgl.kernel import silu_and_mul
-from minisgl.kernel.moe import run_experts, run_sorted
+from minisgl.kernel.moe import join_gate, run_experts, run_sorted
+from minisgl.kernel.torch_moe import ClampedGate, ExpertBiases
 from minisgl.layers import Layer, Placement, WeightSlot
 from minisgl.layers.packed import PackedWeight, pack_weight
 from minisgl.moe.router import Routing
@@ -31,7 +31,10 @@ HF_NAMES = ExpertNames()
 
 
 class Experts(Layer):
-    """E experts of inner size I. The model must name this layer `experts`, as checkpoints do."""
+    """E experts of inner size I. The model must name this layer `experts`, as checkpoints do.
+
+    bias: each of the three matrices has one. gate: how an expert joins gate and up; None: silu(gate) * up.
+    """
 
     def __init__(
         self,
@@ -40,13 +43,17 @@ class Experts(Layer):
         inner_size: int,
         place: Placement,
         names: ExpertNames = HF_NAMES,
+        bias: bool = False,
+        gate: ClampedGate | None = None,
     ) -> None:
         super().__init__()
-        self.tp, self.names = place.tp, names
+        self.tp, self.names, self.gate = place.tp, names, gate
         self.hidden_size, self.inner_size = hidden_size, inner_size
         self.share = place.tp.shard("the inner size of experts", inner_size)
         self.gate_up: nn.Parameter | None = place.parameter(num_experts, 2 * self.share, hidden_size)
         self.down: nn.Parameter | None = place.parameter(num_experts, hidden_size, self.share)
+        self.gate_up_bias = place.parameter(num_experts, 2 * self.share) if bias else None
+        self.down_bias = place.parameter(num_experts, hidden_size) if bias else None
         self.packed: list[tuple[PackedWeight, PackedWeight]] = []
 
     def slots(self) -> dict[str, WeightSlot]:
@@ -57,7 +64,7 @@ class Experts(Layer):
             slots[f"experts.{expert}.{self.names.gate}.weight"] = WeightSlot(wide, gate_up[:share], start=start)
             slots[f"experts.{expert}.{self.names.up}.weight"] = WeightSlot(wide, gate_up[share:], start=start)
             slots[f"experts.{expert}.{self.names.down}.weight"] = WeightSlot(tall, down, dim=1, start=start)
-        return slots
+        return slots | self._bias_slots()
 
     def pack(self) -> None:
         """Each expert by itself: gate and up, and down, or all stay as they are.
@@ -73,7 +80,24 @@ class Experts(Layer):
         """x: [T, H] -> [T, H], this rank's term of the sum over the ranks."""
         if self.gate_up is None or self.down is None:
             return run_sorted(x, self._run_packed, *routing)
-        return run_experts(x, self.gate_up, self.down, *routing)
+        return run_experts(x, self.gate_up, self.down, *routing, self._biases(), self.gate)
+
+    def _biases(self) -> ExpertBiases | None:
+        """Rank 0's terms carry the bias of down."""
+        if self.gate_up_bias is None:
+            return None
+        return ExpertBiases(self.gate_up_bias, self.down_bias if self.tp.rank == 0 else None)
+
+    def _bias_slots(self) -> dict[str, WeightSlot]:
+        if self.gate_up_bias is None or self.down_bias is None:
+            return {}
+        inner, share, start = (self.inner_size,), self.share, self.tp.rank * self.share
+        slots = {}
+        for expert, (gate_up, down) in enumerate(zip(self.gate_up_bias, self.down_bias, strict=True)):
+            slots[f"experts.{expert}.{self.names.gate}.bias"] = WeightSlot(inner, gate_up[:share], start=start)
+            slots[f"experts.{expert}.{self.names.up}.bias"] = WeightSlot(inner, gate_up[share:], start=start)
+            slots[f"experts.{expert}.{self.names.down}.bias"] = WeightSlot((self.hidden_size,), down)
+        return slots
 
     def _matrices(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """gate_up and down of every expert."""
@@ -83,4 +107,5 @@ class Experts(Layer):
 
     def _run_packed(self, expert: int, rows: torch.Tensor) -> torch.Tensor:
         gate_up, down = self.packed[expert]
-        return down.multiply(silu_and_mul(gate_up.multiply(rows, None)), None)
+        first, second = (None if bias is None else bias[expert] for bias in self._biases() or (None, None))
+        return down.multiply(join_gate(gate_up.multiply(rows, first), self.gate), second)

@@ -19,19 +19,23 @@ class Routing(NamedTuple):
 
 
 class WholeLinear(Linear):
-    """y = x W^T, the whole of it on every rank: for a few features, which are not worth a collective."""
+    """y = x W^T + b, the whole of it on every rank: for a few features, which are not worth a collective."""
 
-    def __init__(self, in_features: int, out_features: int, place: Placement) -> None:
-        super().__init__(place.parameter(out_features, in_features), None, place.tp)
+    def __init__(self, in_features: int, out_features: int, place: Placement, bias: bool = False) -> None:
+        bias_vector = place.parameter(out_features) if bias else None
+        super().__init__(place.parameter(out_features, in_features), bias_vector, place.tp)
         self.shape = (out_features, in_features)
 
     def slots(self) -> dict[str, WeightSlot]:
         assert self.weight is not None
-        return {"weight": self.slot("weight", self.shape, self.weight)}
+        slots = {"weight": self.slot("weight", self.shape, self.weight)}
+        if self.bias is not None:
+            slots["bias"] = WeightSlot(self.shape[:1], self.bias)
+        return slots
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[T, in] -> [T, out]."""
-        return self.multiply(x, None)
+        return self.multiply(x, self.bias)
 
 
 class Router(WholeLinear):
@@ -40,8 +44,16 @@ class Router(WholeLinear):
     normalised: the weights of a token's experts sum to 1.
     """
 
-    def __init__(self, hidden_size: int, num_experts: int, num_chosen: int, normalised: bool, place: Placement) -> None:
-        super().__init__(hidden_size, num_experts, place)
+    def __init__(
+        self,
+        hidden_size: int,
+        num_experts: int,
+        num_chosen: int,
+        normalised: bool,
+        place: Placement,
+        bias: bool = False,
+    ) -> None:
+        super().__init__(hidden_size, num_experts, place, bias)
         self.num_chosen, self.normalised = num_chosen, normalised
 
     def choose(self, x: torch.Tensor) -> Routing:

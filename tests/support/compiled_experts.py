@@ -10,6 +10,7 @@ import sys
 import torch
 from compiled_attention import SHARED, compile_only
 
+from minisgl.kernel.torch_moe import ClampedGate, ExpertBiases
 from minisgl.kernel.triton import moe, moe_plan
 
 TOKENS = (1, 40, 400)  # for each tiling one
@@ -18,9 +19,12 @@ TOKENS = (1, 40, 400)  # for each tiling one
 def compile_experts(dtype: torch.dtype) -> None:
     """Layers of two experts, both chosen by every token, by the calls that an engine makes."""
     gate_up, down = torch.zeros(2, 128, 64, dtype=dtype), torch.zeros(2, 64, 64, dtype=dtype)
+    biases = ExpertBiases(torch.zeros(2, 128, dtype=dtype), torch.zeros(2, 64, dtype=dtype))
     for num_tokens in TOKENS:
         weights, experts = moe_plan.route(torch.zeros(num_tokens, 2, dtype=dtype), 2, normalised=True)
-        moe.run_experts(torch.zeros(num_tokens, 64, dtype=dtype), gate_up, down, weights, experts)
+        x = torch.zeros(num_tokens, 64, dtype=dtype)
+        moe.run_experts(x, gate_up, down, weights, experts)
+        moe.run_experts(x, gate_up, down, weights, experts, biases, ClampedGate(1.702, 7.0))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
+from minisgl.kernel.torch_moe import ClampedGate, ExpertBiases
 from minisgl.kernel.triton.activation import silu
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 from minisgl.kernel.triton.moe_plan import ExpertPlan, plan_experts
@@ -46,14 +47,23 @@ def expert_tiling(num_pairs: int, num_experts: int, element_size: int) -> Expert
 
 
 def run_experts(
-    x: torch.Tensor, gate_up: torch.Tensor, down: torch.Tensor, weights: torch.Tensor, experts: torch.Tensor
+    x: torch.Tensor,
+    gate_up: torch.Tensor,
+    down: torch.Tensor,
+    weights: torch.Tensor,
+    experts: torch.Tensor,
+    biases: ExpertBiases | None = None,
+    gate: ClampedGate | None = None,
 ) -> torch.Tensor:
     """See `torch_moe.run_experts`."""
-    for tensor in (x, gate_up, down, weights, experts):
-        assert tensor.is_contiguous(), f"a tensor {tuple(tensor.shape)} has strides {tensor.stride()}"
+    for tensor in (x, gate_up, down, weights, experts, *(biases or ())):
+        assert tensor is None or tensor.is_contiguous(), f"a tensor {tuple(tensor.shape)} has strides {tensor.stride()}"
     (num_tokens, size), (num_experts, _, inner) = x.shape, down.shape
     assert gate_up.shape == (num_experts, 2 * inner, size), (x.shape, gate_up.shape, down.shape)
     assert weights.shape == experts.shape, (weights.shape, experts.shape)
+    gate_up_bias, down_bias = biases or (None, None)
+    assert gate_up_bias is None or gate_up_bias.shape == gate_up.shape[:2], (gate_up_bias, gate_up.shape)
+    assert down_bias is None or down_bias.shape == down.shape[:2], (down_bias, down.shape)
     out = torch.empty_like(x)
     if num_tokens == 0:
         return out
@@ -62,8 +72,9 @@ def run_experts(
     plan = plan_experts(experts, num_experts, tiling.block_m)
     hidden = torch.empty((num_pairs, inner), dtype=x.dtype, device=x.device)
     terms = torch.empty((num_pairs, size), dtype=x.dtype, device=x.device)
-    _grouped_gemm(x, gate_up, hidden, plan, tiling, num_chosen, gated=True)
-    _grouped_gemm(hidden, down, terms, plan, tiling, num_chosen, gated=False)
+    joined = "silu" if gate is None else "clamped"
+    _grouped_gemm(x, gate_up, gate_up_bias, hidden, plan, tiling, num_chosen, joined, *(gate or ()))
+    _grouped_gemm(hidden, down, down_bias, terms, plan, tiling, num_chosen)
     _sum_terms[(num_tokens, triton.cdiv(size, SUM_BLOCK))](
         *(terms, weights, out, size, num_chosen, SUM_BLOCK, programmatic()), num_warps=4, launch_pdl=programmatic()
     )
@@ -73,17 +84,20 @@ def run_experts(
 def _grouped_gemm(
     x: torch.Tensor,
     weight: torch.Tensor,
+    bias: torch.Tensor | None,
     out: torch.Tensor,
     plan: ExpertPlan,
     tiling: ExpertTiling,
     num_chosen: int,
-    gated: bool,
+    gate: str = "",
+    alpha: float = 0.0,
+    limit: float = 0.0,
 ) -> None:
-    """gated: x [T, K] by token -> out [P, N] by place in the order; else x [P, K] by place -> out [P, N] by pair."""
+    """gate: x [T, K] by token -> out [P, N] by place in the order; else x [P, K] by place -> out [P, N] by pair."""
     features, size = out.shape[1], x.shape[1]
     _grouped_gemm_kernel[(len(plan.tiles), triton.cdiv(features, tiling.block_n))](
-        *(x, weight, out, plan.order, plan.tiles, features, size, num_chosen),
-        *(tiling.block_m, tiling.block_n, tiling.block_k, gated, programmatic()),
+        *(x, weight, bias, out, plan.order, plan.tiles, features, size, num_chosen),
+        *(tiling.block_m, tiling.block_n, tiling.block_k, gate, alpha, limit, programmatic()),
         num_warps=tiling.num_warps,
         num_stages=tiling.stages,
         launch_pdl=programmatic(),
@@ -91,9 +105,18 @@ def _grouped_gemm(
 
 
 @triton.jit
+def clamped_gate(gate, up, ALPHA: tl.constexpr, LIMIT: tl.constexpr):
+    """See `torch_moe.ClampedGate`; NaN stays NaN."""
+    gate = tl.minimum(gate, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+    up = tl.clamp(up, -LIMIT, LIMIT, propagate_nan=tl.PropagateNan.ALL)
+    return (up + 1.0) * gate / (1.0 + tl.exp(-ALPHA * gate))
+
+
+@triton.jit
 def _grouped_gemm_kernel(
     x_ptr,
     weight_ptr,
+    bias_ptr,
     out_ptr,
     order_ptr,
     tiles_ptr,
@@ -103,10 +126,16 @@ def _grouped_gemm_kernel(
     BLOCK_M: tl.constexpr,
     BLOCK_N: tl.constexpr,
     BLOCK_K: tl.constexpr,
-    GATED: tl.constexpr,
+    GATE: tl.constexpr,
+    ALPHA: tl.constexpr,
+    LIMIT: tl.constexpr,
     PDL: tl.constexpr,
 ):
-    """A tile of one expert's pairs by BLOCK_N features. GATED: weight is [gate | up], and out silu(gate) * up."""
+    """A tile of one expert's pairs by BLOCK_N features. GATE: weight and bias are [gate | up], and out joins the two.
+
+    bias_ptr may be None.
+    """
+    GATED: tl.constexpr = GATE != ""
     begin_next(PDL)
     tile = tiles_ptr + tl.program_id(0) * 3
     outputs = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)
@@ -131,7 +160,15 @@ def _grouped_gemm_kernel(
             if GATED:
                 up = tl.load(weights + features * size + k[:, None], mask=(k < size)[:, None], other=0.0)
                 up_acc = tl.dot(x, up, up_acc, input_precision="ieee")
-        y = silu(acc) * up_acc if GATED else acc
+        if bias_ptr is not None:
+            biases = bias_ptr + expert * height + tl.minimum(outputs, features - 1)
+            acc += tl.load(biases)[None, :].to(tl.float32)
+            if GATED:
+                up_acc += tl.load(biases + features)[None, :].to(tl.float32)
+        if GATE == "clamped":
+            y = clamped_gate(acc, up_acc, ALPHA, LIMIT)
+        else:
+            y = silu(acc) * up_acc if GATED else acc
         at = out_ptr + targets.to(tl.int64)[:, None] * features + outputs[None, :]
         tl.store(at, y.to(out_ptr.dtype.element_ty), mask=inside[:, None] & (outputs < features)[None, :])
 

@@ -76,6 +76,36 @@ def test_tiles_fit_into_the_shared_memory_of_small_gpus(num_pairs: int, element_
     assert tiling.stages * of_one_stage <= 99 * 1024
 
 
+def biases_of(num_experts: int, inner: int, size: int, dtype: torch.dtype = torch.float32) -> torch_moe.ExpertBiases:
+    gate_up, down = random(num_experts, 2 * inner, dtype=dtype, seed=2), random(num_experts, size, dtype=dtype, seed=3)
+    return torch_moe.ExpertBiases(gate_up, down)
+
+
+@pytest.mark.parametrize("gate", [None, torch_moe.ClampedGate(1.702, 0.5)], ids=["silu", "clamped"])
+@pytest.mark.parametrize("on_down", [True, False], ids=["a bias behind each", "no bias behind down"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
+def test_biases_and_gates_are_those_of_the_reference(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, on_down: bool, gate: torch_moe.ClampedGate | None
+):
+    monkeypatch.setattr(moe, "expert_tiling", lambda *args: TILINGS[0])
+    x, weights, experts = random(7, 40, dtype=dtype), random(7, 3).softmax(-1), choices(7, 6, 3)
+    gate_up, down = random(6, 2 * 24, 40, dtype=dtype) / 4, random(6, 40, 24, dtype=dtype, seed=1) / 4
+    biases = biases_of(6, 24, 40, dtype)
+    biases = biases if on_down else biases._replace(down=None)
+    got = moe.run_experts(x, gate_up, down, weights, experts, biases, gate)
+    exact = torch_moe.ExpertBiases(*(bias if bias is None else bias.float() for bias in biases))
+    expected = torch_moe.run_experts(x.float(), gate_up.float(), down.float(), weights, experts, exact, gate)
+    tolerance = 1e-5 if dtype == torch.float32 else 4e-3
+    torch.testing.assert_close(got.float(), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_the_clamped_gate_keeps_what_is_no_number():
+    x = torch.full((1, 40), float("nan"), device=DEVICE)
+    weights, experts = random(1, 3).softmax(-1), choices(1, 6, 3)
+    args = (random(6, 48, 40), random(6, 40, 24), weights, experts, biases_of(6, 24, 40))
+    assert moe.run_experts(x, *args, torch_moe.ClampedGate(1.702, 0.5)).isnan().all()
+
+
 @pytest.mark.parametrize("tiling", TILINGS, ids=["small tiles", "larger tiles"])
 @pytest.mark.parametrize("num_tokens", [1, 5, 70])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
@@ -123,4 +153,18 @@ def test_the_shapes_of_real_models(num_tokens: int, size: int, inner: int, num_e
     weights, experts = moe_plan.route(random(num_tokens, num_experts), num_chosen, normalised=True)
     got = moe.run_experts(x, gate_up, down, weights, experts).float()
     expected = torch_moe.run_experts(x.float(), gate_up.float(), down.float(), weights, experts)
+    assert (got - expected).norm() < 0.01 * expected.norm()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("num_tokens", [1, 64, 1000])
+def test_the_shapes_of_gpt_oss(num_tokens: int):
+    gate, biases = torch_moe.ClampedGate(1.702, 7.0), biases_of(32, 2880, 2880, torch.bfloat16)
+    x = random(num_tokens, 2880, dtype=torch.bfloat16)
+    gate_up = random(32, 2 * 2880, 2880, dtype=torch.bfloat16) * 0.02
+    down = random(32, 2880, 2880, dtype=torch.bfloat16, seed=1) * 0.02
+    weights, experts = moe_plan.route(random(num_tokens, 32), 4, normalised=True)
+    got = moe.run_experts(x, gate_up, down, weights, experts, biases, gate).float()
+    exact = torch_moe.ExpertBiases(*(bias.float() for bias in biases))
+    expected = torch_moe.run_experts(x.float(), gate_up.float(), down.float(), weights, experts, exact, gate)
     assert (got - expected).norm() < 0.01 * expected.norm()
