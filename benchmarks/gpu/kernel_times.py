@@ -16,7 +16,7 @@ from typing import Any
 DEVICE_KINDS = ("kernel", "gpu_memcpy", "gpu_memset")
 _KINDS = (
     ("gemm", r"linear|gemm|gemv|nvjet|xmma|cublas|splitk|matmul|addmm|\bmm\b"),
-    ("norm, rotary, store", r"norm|rotary|rotate|rope|store|silu|act_and_mul"),
+    ("norm, rotary, store", r"norm|rotary|rotate|rope|store|silu|activate|act_and_mul"),
     (
         "sampling",
         r"sampl|softmax|argmax|multinomial|topk|top_k|top_p|sort|uniform|random|distribution|cumsum|scan|^_pick",

@@ -38,6 +38,8 @@ begin_step = _fastest(torch_ops.begin_step, "step")
 rms_norm = _fastest(torch_ops.rms_norm, "norm")
 add_rms_norm = _fastest(torch_ops.add_rms_norm, "norm")
 silu_and_mul = _fastest(torch_ops.silu_and_mul, "activation")
+gelu_tanh_and_mul = _fastest(torch_ops.gelu_tanh_and_mul, "activation")
+soft_cap = _fastest(torch_ops.soft_cap, "activation")
 rotary_turns = _fastest(torch_ops.rotary_turns, "rotary")
 apply_rotary = _fastest(torch_ops.apply_rotary, "rotary")
 store_cache = _fastest(torch_ops.store_cache, "rotary")
@@ -59,6 +61,7 @@ __all__ = [
     "begin_step",
     "decode_attention",
     "fill_kv_indices",
+    "gelu_tanh_and_mul",
     "has_cpp",
     "mark_broken",
     "merge_partials",
@@ -66,6 +69,7 @@ __all__ = [
     "rms_norm",
     "rotary_turns",
     "silu_and_mul",
+    "soft_cap",
     "store_cache",
     "tile_attention",
 ]

@@ -31,6 +31,7 @@ _SIGNATURES = {
     "rms_norm": "pnnnnnpfpt",
     "add_rms_norm": "ppnnpft",
     "silu_and_mul": "pnnpt",
+    "gelu_tanh_and_mul": "pnnpt",
     "apply_rotary": "pnnnnppt",
     "store_cache": "pppnnppnnt",
     "decode_attention": "pnppppnnnnppt>t",
@@ -117,13 +118,19 @@ def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, 
 
 
 def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    return _activate_and_mul("silu_and_mul", gate_up)
+
+
+def gelu_tanh_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    return _activate_and_mul("gelu_tanh_and_mul", gate_up)
+
+
+def _activate_and_mul(name: str, gate_up: torch.Tensor) -> torch.Tensor:
     assert gate_up.is_contiguous(), gate_up.stride()
     tokens, size = gate_up.shape
     assert size % 2 == 0, gate_up.shape
     out = torch.empty(tokens, size // 2, dtype=gate_up.dtype)
-    functions()["silu_and_mul", gate_up.dtype](
-        *(gate_up.data_ptr(), tokens, size // 2, out.data_ptr(), torch.get_num_threads())
-    )
+    functions()[name, gate_up.dtype](*(gate_up.data_ptr(), tokens, size // 2, out.data_ptr(), torch.get_num_threads()))
     return out
 
 

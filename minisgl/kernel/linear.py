@@ -8,30 +8,32 @@ from typing import cast
 import torch
 import torch.nn.functional as F
 
-from minisgl.kernel import add_rms_norm, rms_norm, silu_and_mul, triton
+from minisgl.kernel import add_rms_norm, gelu_tanh_and_mul, rms_norm, silu_and_mul, triton
 from minisgl.kernel.gemm_tiling import gemm_tiling
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
+# What makes [T, N] of [gate | up], [T, 2 * N], by what Hugging Face calls the activation.
+GATES = {"silu": silu_and_mul, "gelu_pytorch_tanh": gelu_tanh_and_mul}
 # With more rows, a GEMM and kernels for the rest take less time than one for all.
 MAX_ROWS = 2
 # The largest K of a norm that is part of it: every program computes the norm for itself, of ever more elements.
 MAX_NORM_SIZE = 2048
 
 
-def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, gated: bool = False) -> torch.Tensor:
-    """x [T, K] times the transpose of weight [N, K], plus bias [N]; gated: `silu_and_mul` of that, [T, N / 2].
+def linear(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, gate: str | None = None) -> torch.Tensor:
+    """x [T, K] times the transpose of weight [N, K], plus bias [N]; gate: GATES[gate] of that, [T, N / 2].
 
     Rows of x that lie apart, other numbers than bfloat16 and other GPUs than a Hopper are torch's.
     """
     if _is_small(x):
-        out, _ = triton.operation("linear", "small_linear")(x, weight, bias, gated)
+        out, _ = triton.operation("linear", "small_linear")(x, weight, bias, gate)
         return cast(torch.Tensor, out)
     tiling = gemm_tiling(len(x), *weight.shape) if _can_take(x) and _is_hopper(x.device) else None
     if tiling is not None:
-        return cast(torch.Tensor, triton.operation("gemm", "gemm")(x, weight, bias, gated, tiling))
+        return cast(torch.Tensor, triton.operation("gemm", "gemm")(x, weight, bias, gate, tiling))
     out = F.linear(x, weight, bias)
-    return silu_and_mul(out) if gated else out
+    return out if gate is None else GATES[gate](out)
 
 
 def add_norm_linear(
@@ -41,7 +43,7 @@ def add_norm_linear(
     eps: float,
     weight: torch.Tensor,
     bias: torch.Tensor | None,
-    gated: bool = False,
+    gate: str | None = None,
 ) -> Pair:
     """(linear(rms_norm(residual + x)), residual + x); without a residual the sum is x.
 
@@ -49,12 +51,12 @@ def add_norm_linear(
     """
     if _is_small(x) and x.shape[1] <= MAX_NORM_SIZE:
         in_one = triton.operation("linear", "small_linear")
-        return cast(Pair, in_one(x, weight, bias, gated, residual, norm_weight, eps))
+        return cast(Pair, in_one(x, weight, bias, gate, residual, norm_weight, eps))
     if residual is None:
         normed, total = rms_norm(x, norm_weight, eps), x
     else:
         normed, total = add_rms_norm(x, residual, norm_weight, eps), residual
-    return linear(normed, weight, bias, gated), total
+    return linear(normed, weight, bias, gate), total
 
 
 def _is_small(x: torch.Tensor) -> bool:

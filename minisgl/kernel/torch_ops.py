@@ -49,6 +49,17 @@ def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
     return F.silu(gate).mul_(up)
 
 
+def gelu_tanh_and_mul(gate_up: torch.Tensor) -> torch.Tensor:
+    """The same with GELU by its tanh formula, which Hugging Face calls gelu_pytorch_tanh. Source: arXiv:1606.08415."""
+    gate, up = gate_up.chunk(2, dim=-1)
+    return F.gelu(gate, approximate="tanh").mul_(up)
+
+
+def soft_cap(x: torch.Tensor, cap: float) -> None:
+    """x [N, V], rows any stride apart, becomes cap * tanh(x / cap) in place. Source: Gemma 2, arXiv:2408.00118."""
+    x.copy_(torch.tanh(x.float() / cap).mul_(cap))
+
+
 def rotary_turns(
     inv_freq: torch.Tensor, positions: torch.Tensor, dtype: torch.dtype
 ) -> tuple[torch.Tensor, torch.Tensor]:

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from minisgl.distributed import TPInfo, all_reduce
-from minisgl.kernel import has_cpp, silu_and_mul
-from minisgl.kernel.linear import add_norm_linear, linear
+from minisgl.kernel import has_cpp
+from minisgl.kernel.linear import GATES, add_norm_linear, linear
 from minisgl.layers.base import Layer, Placement, WeightSlot
 from minisgl.layers.norm import RMSNorm
 from minisgl.layers.packed import PackedWeight, pack_weight
@@ -33,13 +33,13 @@ class Linear(Layer):
         self.packed: PackedWeight | None = None
         self._groups: dict[str, tuple[torch.Tensor, GroupedTensor]] = {}  # by tensor: where it would go, and itself
 
-    def multiply(self, x: torch.Tensor, bias: torch.Tensor | None, gated: bool = False) -> torch.Tensor:
-        """[T, in of this rank] -> [T, out of this rank]; gated: `silu_and_mul` of that."""
+    def multiply(self, x: torch.Tensor, bias: torch.Tensor | None, gate: str | None = None) -> torch.Tensor:
+        """[T, in of this rank] -> [T, out of this rank]; gate: `GATES[gate]` of that."""
         if self.packed is not None:
             out = self.packed.multiply(x, bias)
-            return silu_and_mul(out) if gated else out
+            return out if gate is None else GATES[gate](out)
         assert self.weight is not None
-        return linear(x, self.weight, bias, gated)
+        return linear(x, self.weight, bias, gate)
 
     def pack(self) -> None:
         assert self.weight is not None, "packed twice"
@@ -79,17 +79,17 @@ class Linear(Layer):
 class ColumnParallelLinear(Linear):
     """Several checkpoint tensors side by side in one matmul; each rank holds an equal share of the rows of every one.
 
-    parts: output features by the tensor's name, before the split, e.g. {"gate_proj": I, "up_proj": I}. gated: there are
-    two, and the result is silu(first) * second.
+    parts: output features by the tensor's name, before the split, e.g. {"gate_proj": I, "up_proj": I}. gate: there are
+    two, and the result is the activation of this name, a key of `minisgl.kernel.linear.GATES`, of the first * second.
     """
 
     def __init__(
-        self, in_features: int, parts: Mapping[str, int], bias: bool, place: Placement, gated: bool = False
+        self, in_features: int, parts: Mapping[str, int], bias: bool, place: Placement, gate: str | None = None
     ) -> None:
         shares = {name: place.tp.shard(name, size) for name, size in parts.items()}
         rows = sum(shares.values())
         super().__init__(place.parameter(rows, in_features), place.parameter(rows) if bias else None, place.tp)
-        self.in_features, self.parts, self.shares, self.gated = in_features, dict(parts), shares, gated
+        self.in_features, self.parts, self.shares, self.gate = in_features, dict(parts), shares, gate
 
     def slots(self) -> dict[str, WeightSlot]:
         assert self.weight is not None
@@ -103,15 +103,15 @@ class ColumnParallelLinear(Linear):
         return slots
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[T, in] -> [T, this rank's share of every part, in order]; gated: [T, its share of one part]."""
-        return self.multiply(x, self.bias, self.gated)
+        """[T, in] -> [T, this rank's share of every part, in order]; with a gate: [T, its share of one part]."""
+        return self.multiply(x, self.bias, self.gate)
 
     def after_norm(
         self, x: torch.Tensor, residual: torch.Tensor | None, norm: RMSNorm
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(forward(norm(residual + x)), residual + x), arguments as of `RMSNorm.add_and_norm`; maybe in one kernel."""
         if self.weight is not None:
-            return add_norm_linear(x, residual, norm.weight, norm.eps, self.weight, self.bias, self.gated)
+            return add_norm_linear(x, residual, norm.weight, norm.eps, self.weight, self.bias, self.gate)
         x, residual = norm.add_and_norm(x, residual)
         return self.forward(x), residual
 
@@ -127,10 +127,10 @@ class FusedColumnParallelLinear(ColumnParallelLinear):
         in_features: int,
         parts: Mapping[str, int],
         place: Placement,
-        gated: bool = False,
+        gate: str | None = None,
         orders: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
-        super().__init__(in_features, parts, False, place, gated)
+        super().__init__(in_features, parts, False, place, gate)
         self.orders = orders or {}
 
     def slots(self) -> dict[str, WeightSlot]:

@@ -14,10 +14,12 @@ from torch import nn
 
 from minisgl.core import Context
 from minisgl.distributed import SINGLE, TPInfo
+from minisgl.kernel import soft_cap
 from minisgl.layers import LMHead, Placement, RotaryEmbedding
 from minisgl.models.config import ModelConfig
 from minisgl.models.pending import PendingWeights
 from minisgl.models.registry import MODELS
+from minisgl.models.rope import RopeConfig
 from minisgl.utils.grouped_tensor import GroupedTensor, dense
 from minisgl.utils.logging import get_logger
 
@@ -55,6 +57,8 @@ class BaseCausalLM(nn.Module, ABC):
     rotary_emb: RotaryEmbedding
     # What Hugging Face's class has for keys that a config.json leaves out, where that is not what Llama has.
     config_defaults: ClassVar[Mapping[str, Any]] = {}
+    # Which values of hidden_act `forward` heeds.
+    activations: ClassVar[tuple[str, ...]] = ("silu",)
     # Whether `forward` heeds a partial_rotary_factor.
     turns_in_part: ClassVar[bool] = False
 
@@ -65,10 +69,19 @@ class BaseCausalLM(nn.Module, ABC):
         self._pending: PendingWeights | None = None
 
     @staticmethod
-    def make_rotary(config: ModelConfig, place: Placement) -> RotaryEmbedding:
-        """The turns that the config describes, for sequences of up to its max_position_embeddings tokens."""
-        inv_freq = config.rope.inverse_frequencies(config.head_dim, config.max_position_embeddings)
-        return RotaryEmbedding(inv_freq, place, config.head_dim, config.rope.attention_factor)
+    def make_rotary(config: ModelConfig, place: Placement, rope: RopeConfig | None = None) -> RotaryEmbedding:
+        """The turns that `rope` describes, for sequences of up to the config's max_position_embeddings tokens.
+
+        rope: None takes the config's `rope`.
+        """
+        rope = rope or config.rope
+        inv_freq = rope.inverse_frequencies(config.head_dim, config.max_position_embeddings)
+        return RotaryEmbedding(inv_freq, place, config.head_dim, rope.attention_factor)
+
+    @classmethod
+    def plain_config(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A config.json in the keys that `ModelConfig.from_hf` reads, where this architecture spells them otherwise."""
+        return config
 
     @classmethod
     def config_fields(cls, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,6 +98,8 @@ class BaseCausalLM(nn.Module, ABC):
     def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden: [N, H], the rows that are wanted -> [N, V] of the model's dtype."""
         logits: torch.Tensor = self.lm_head(hidden)
+        if self.config.logit_softcap:
+            soft_cap(logits, self.config.logit_softcap)
         return logits
 
     def load_weight(self, name: str, tensor: torch.Tensor | GroupedTensor) -> None:

@@ -30,7 +30,8 @@ class ModelConfig:
     architecture: Hugging Face's class name. dtype: of the checkpoint. max_position_embeddings: the context length in
     tokens. layers_without_rope: whose q and k do not turn by position. windows: how many tokens each layer sees, itself
     included, 0: all; empty: no layer has a window. attn_scale: of q . k, None: 1 / sqrt(head_dim). attn_softcap: see
-    `minisgl.attention.AttnForm`.
+    `minisgl.attention.AttnForm`. local_rope: of layers with a window, None: as in the others. hidden_act: a key of
+    `minisgl.kernel.linear.GATES`. logit_softcap: a logit x becomes logit_softcap * tanh(x / logit_softcap); 0: x.
     """
 
     architecture: str
@@ -43,6 +44,7 @@ class ModelConfig:
     vocab_size: int
     max_position_embeddings: int
     rope: RopeConfig = field(default_factory=RopeConfig)
+    local_rope: RopeConfig | None = None
     rms_norm_eps: float = 1e-6
     attention_bias: bool = False
     mlp_bias: bool = False
@@ -51,13 +53,17 @@ class ModelConfig:
     windows: tuple[int, ...] = ()
     attn_scale: float | None = None
     attn_softcap: float = 0.0
+    hidden_act: str = "silu"
+    logit_softcap: float = 0.0
     experts: ExpertConfig | None = None
     dtype: torch.dtype = torch.float32
 
     def __post_init__(self) -> None:
         if self.num_qo_heads % self.num_kv_heads != 0:
             raise ValueError(f"num_kv_heads={self.num_kv_heads} does not divide num_qo_heads={self.num_qo_heads}")
-        self.rope.check(self.head_dim)
+        for rope in (self.rope, self.local_rope):
+            if rope is not None:
+                rope.check(self.head_dim)
 
     @classmethod
     def from_hf(cls, config: Mapping[str, Any]) -> ModelConfig:
@@ -67,10 +73,10 @@ class ModelConfig:
         """
         architecture = _architecture(config)
         model = MODELS[architecture]()
-        config = _without_nulls({**model.config_defaults, **config})
+        config = _without_nulls({**model.config_defaults, **model.plain_config(config)})
         rope = RopeConfig.from_hf(config)
         context = rope.context(count(config, "max_position_embeddings"))
-        _check_supported(config, context)
+        _check_supported(config, context, model.activations)
         if rope.partial_rotary_factor != 1 and not model.turns_in_part:
             factor = rope.partial_rotary_factor
             raise ValueError(f"partial_rotary_factor={factor} is not supported in {architecture}; only 1.0 is")
@@ -91,6 +97,7 @@ class ModelConfig:
             attention_bias=flag(config, "attention_bias"),
             mlp_bias=flag(config, "mlp_bias"),
             tie_word_embeddings=flag(config, "tie_word_embeddings"),
+            hidden_act=config.get("hidden_act", "silu"),
             dtype=_dtype(config),
             **model.config_fields(config),
         )
@@ -118,9 +125,9 @@ def _architecture(config: Mapping[str, Any]) -> str:
     return found[0]
 
 
-def _check_supported(config: Mapping[str, Any], context: int) -> None:
-    if (act := config.get("hidden_act", "silu")) != "silu":
-        raise ValueError(f"hidden_act={act!r} is not supported; known: 'silu'")
+def _check_supported(config: Mapping[str, Any], context: int, activations: tuple[str, ...]) -> None:
+    if (act := config.get("hidden_act", "silu")) not in activations:
+        raise ValueError(f"hidden_act={act!r} is not supported; known: {', '.join(map(repr, activations))}")
     # transformers writes 0 for some models that do not use a window
     window = count(config, "sliding_window", context) if flag(config, "use_sliding_window", True) else context
     if window < context:  # one as wide as the context hides nothing

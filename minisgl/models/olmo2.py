@@ -62,7 +62,7 @@ class Olmo2MLP(nn.Module):
         super().__init__()
         hidden, inner = config.hidden_size, config.intermediate_size
         parts = {"gate_proj": inner, "up_proj": inner}
-        self.gate_up_proj = ColumnParallelLinear(hidden, parts, False, place, gated=True)
+        self.gate_up_proj = ColumnParallelLinear(hidden, parts, False, place, gate="silu")
         self.down_proj = RowParallelLinear(inner, hidden, False, place)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

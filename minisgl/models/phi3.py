@@ -61,7 +61,7 @@ class Phi3MLP(nn.Module):
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__()
         hidden, inner = config.hidden_size, config.intermediate_size
-        self.gate_up_proj = FusedColumnParallelLinear(hidden, {"gate": inner, "up": inner}, place, gated=True)
+        self.gate_up_proj = FusedColumnParallelLinear(hidden, {"gate": inner, "up": inner}, place, gate="silu")
         self.down_proj = RowParallelLinear(inner, hidden, False, place)
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor, norm: RMSNorm) -> tuple[torch.Tensor, torch.Tensor]:

@@ -61,7 +61,7 @@ class Qwen2MoeMLP(nn.Module):
     def __init__(self, hidden: int, inner: int, place: Placement) -> None:
         super().__init__()
         parts = {"gate_proj": inner, "up_proj": inner}
-        self.gate_up_proj = ColumnParallelLinear(hidden, parts, False, place, gated=True)
+        self.gate_up_proj = ColumnParallelLinear(hidden, parts, False, place, gate="silu")
         self.down_proj = RowParallelLinear(inner, hidden, False, place)
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor, norm: RMSNorm) -> tuple[torch.Tensor, torch.Tensor]:

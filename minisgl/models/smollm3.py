@@ -58,7 +58,7 @@ class SmolLM3MLP(nn.Module):
         super().__init__()
         hidden, inner, bias = config.hidden_size, config.intermediate_size, config.mlp_bias
         parts = {"gate_proj": inner, "up_proj": inner}
-        self.gate_up_proj = ColumnParallelLinear(hidden, parts, bias, place, gated=True)
+        self.gate_up_proj = ColumnParallelLinear(hidden, parts, bias, place, gate="silu")
         self.down_proj = RowParallelLinear(inner, hidden, bias, place)
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor, norm: RMSNorm) -> tuple[torch.Tensor, torch.Tensor]:

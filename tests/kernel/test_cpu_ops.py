@@ -15,6 +15,7 @@ pytestmark = pytest.mark.skipif(not cpu_ops.in_use(), reason="no C++ kernels her
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 SIZES = pytest.mark.parametrize("size", [1, 7, 16, 24, 64, 100, 576])
+GATES = pytest.mark.parametrize("name", ["silu_and_mul", "gelu_tanh_and_mul"])
 TOKENS = pytest.mark.parametrize("tokens", [0, 1, 3, 150, 500])  # the last is enough work for two threads
 
 
@@ -71,15 +72,18 @@ def test_add_rms_norm_and_the_sum_that_it_leaves(tokens: int, size: int, dtype: 
 @DTYPES
 @SIZES
 @TOKENS
-def test_silu_and_mul(tokens: int, size: int, dtype: torch.dtype):
+@GATES
+def test_a_gate(name: str, tokens: int, size: int, dtype: torch.dtype):
     gate_up = random(tokens, 2 * size, dtype=dtype) * 5
-    assert_close(cpu_ops.silu_and_mul(gate_up), torch_ops.silu_and_mul(gate_up))
+    exact = getattr(torch_ops, name)(gate_up.double())
+    assert_close(getattr(cpu_ops, name)(gate_up), exact.to(dtype))
 
 
-def test_silu_of_extremes():
+@GATES
+def test_a_gate_of_extremes(name: str):
     gate = torch.tensor([[-1e30, -200.0, -88.5, -20.0, 0.0, 20.0, 200.0, 1e30, float("nan")]])
-    expected = torch_ops.silu_and_mul(torch.cat([gate, torch.ones_like(gate)], dim=-1))
-    got = cpu_ops.silu_and_mul(torch.cat([gate, torch.ones_like(gate)], dim=-1))
+    expected = getattr(torch_ops, name)(torch.cat([gate, torch.ones_like(gate)], dim=-1))
+    got = getattr(cpu_ops, name)(torch.cat([gate, torch.ones_like(gate)], dim=-1))
     torch.testing.assert_close(got[:, 1:], expected[:, 1:], rtol=1e-5, atol=1e-30, equal_nan=True)
     assert abs(got[0, 0]) < 1e-6
 

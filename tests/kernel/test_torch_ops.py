@@ -48,6 +48,22 @@ def test_silu_and_mul_gates_the_second_half_by_the_first_and_leaves_both_as_they
 def qkv(num_queries: int, num_keys: int, dtype: torch.dtype, head_dim: int = 24) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     shapes = [(2, 3, n, head_dim) for n in (num_queries, num_keys, num_keys)]
+def test_gelu_tanh_and_mul_is_gelu_by_its_tanh_formula():
+    gate_up = torch.randn(3, 10, generator=torch.Generator().manual_seed(0))
+    gate, up = gate_up.double().chunk(2, dim=-1)
+    tanh = torch.tanh((2 / torch.pi) ** 0.5 * (gate + 0.044715 * gate**3))
+    torch.testing.assert_close(torch_ops.gelu_tanh_and_mul(gate_up), (gate / 2 * (1 + tanh) * up).float())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_soft_cap_bounds_rows_in_place_and_rounds_once(dtype: torch.dtype):
+    x = 40 * torch.randn(3, 10, generator=torch.Generator().manual_seed(0)).to(dtype)
+    expected = (30 * torch.tanh(x.double() / 30)).to(dtype)
+    expected[:, 7:] = x[:, 7:]
+    torch_ops.soft_cap(x[:, :7], 30.0)
+    torch.testing.assert_close(x, expected, rtol=1e-6 if dtype == torch.float32 else 2**-8, atol=0)
+
+
     return [torch.randn(shape, generator=generator).to(dtype) for shape in shapes]
 
 

@@ -157,7 +157,7 @@ def test_one_part_in_floats_makes_the_whole_weight_floats():
 def test_a_norm_before_and_a_gate_after_are_part_of_the_layer(has_residual: bool, packed: bool):
     x, residual = random(5, 8), random(5, 8) + 1 if has_residual else None
     tensors = {"gate_proj.weight": random(12, 8), "up_proj.weight": random(12, 8) + 1}
-    layer = ColumnParallelLinear(8, {"gate_proj": 12, "up_proj": 12}, False, place(SINGLE), gated=True)
+    layer = ColumnParallelLinear(8, {"gate_proj": 12, "up_proj": 12}, False, place(SINGLE), gate="silu")
     load(layer, tensors)
     if packed:
         layer.pack()

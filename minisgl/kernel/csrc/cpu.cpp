@@ -27,7 +27,10 @@ int has_memory(Body body) {
         add_rms_norm(x, residual, tokens, n, weight, eps, threads);                                                    \
     }                                                                                                                  \
     void silu_and_mul_##SUFFIX(const T* gate_up, int64_t tokens, int64_t n, T* out, int threads) {                     \
-        silu_and_mul(gate_up, tokens, n, out, threads);                                                                \
+        activate_and_mul<silu>(gate_up, tokens, n, out, threads);                                                      \
+    }                                                                                                                  \
+    void gelu_tanh_and_mul_##SUFFIX(const T* gate_up, int64_t tokens, int64_t n, T* out, int threads) {                \
+        activate_and_mul<gelu_tanh>(gate_up, tokens, n, out, threads);                                                 \
     }                                                                                                                  \
     void apply_rotary_##SUFFIX(T* x, int64_t tokens, int64_t heads, int64_t dim, int64_t token_stride, const T* cos,   \
                                const T* sin, int threads) {                                                            \

@@ -40,14 +40,18 @@ void add_rms_norm(T* x, T* residual, int64_t tokens, int64_t n, const T* weight,
     });
 }
 
-// gate_up [T, 2 * N], dense -> out [T, N] = silu(gate) * up.
-template <class T>
-void silu_and_mul(const T* gate_up, int64_t tokens, int64_t n, T* out, int threads) {
+inline Vec silu(Vec x) { return x / (1.0f + exp(-x)); }
+
+// x / 2 * (1 + tanh(y)) with y = sqrt(2 / pi) * (x + 0.044715 x^3), as x * sigmoid(2 y).
+inline Vec gelu_tanh(Vec x) { return x / (1.0f + exp(-1.59576912f * x * (1.0f + 0.044715f * x * x))); }
+
+// gate_up [T, 2 * N], dense -> out [T, N] = ACTIVATE(gate) * up.
+template <Vec ACTIVATE(Vec), class T>
+void activate_and_mul(const T* gate_up, int64_t tokens, int64_t n, T* out, int threads) {
     parallel_for(tokens, tokens * n * 4, threads, [=](int64_t row) {
         const T *gate = gate_up + row * 2 * n, *up = gate + n;
         for (int64_t i = 0; i < n; i += LANES) {
-            const Vec x = load(gate + i, n - i);
-            store(out + row * n + i, x / (1.0f + exp(-x)) * load(up + i, n - i), n - i);
+            store(out + row * n + i, ACTIVATE(load(gate + i, n - i)) * load(up + i, n - i), n - i);
         }
     });
 }

@@ -13,7 +13,7 @@ import triton.language as tl
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from minisgl.kernel.gemm_tiling import GemmTiling
-from minisgl.kernel.triton.activation import silu
+from minisgl.kernel.triton.activation import activate
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
 MAX_TILES = 1024  # that several programs share
@@ -22,9 +22,9 @@ _ARRIVALS = WeakTensorKeyDictionary()  # by weight
 
 
 def gemm(
-    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, gated: bool, tiling: GemmTiling
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, gate: str | None, tiling: GemmTiling
 ) -> torch.Tensor:
-    """x [T, K] times the transpose of weight [N, K], plus bias [N]; gated: `silu_and_mul` of that, [T, N / 2].
+    """x [T, K] times the transpose of weight [N, K], plus bias [N]; gate: as in `minisgl.kernel.linear`.
 
     All of one dtype of two bytes. T is at least 1, K a multiple of the tiling's split * block_k.
     """
@@ -34,8 +34,8 @@ def gemm(
     assert weight.shape[1] == size, (x.shape, weight.shape)
     assert size % (tiling.split * tiling.block_k) == 0, (size, tiling)
     assert tiling.split * tiling.ahead <= size, (size, tiling)
-    num_outputs = weight.shape[0] // 2 if gated else weight.shape[0]
-    tiles = triton.cdiv(num_outputs, tiling.block_n // 2 if gated else tiling.block_n)
+    num_outputs = weight.shape[0] if gate is None else weight.shape[0] // 2
+    tiles = triton.cdiv(num_outputs, tiling.block_n if gate is None else tiling.block_n // 2)
     row_tiles = triton.cdiv(rows, tiling.block_m)
     out = torch.empty((rows, num_outputs), dtype=x.dtype, device=x.device)
     if tiling.split == 1:
@@ -47,7 +47,7 @@ def gemm(
     _gemm[(row_tiles, tiles, tiling.split)](
         *(x, weight, bias, out, partials, arrivals, rows, num_outputs, size),
         *(size // (tiling.split * tiling.block_k), tiling.block_m, tiling.block_n, tiling.block_k, tiling.split),
-        *(tiling.ahead // PIECE, PIECE, gated, programmatic()),
+        *(tiling.ahead // PIECE, PIECE, gate, programmatic()),
         num_warps=tiling.num_warps,
         num_stages=tiling.stages,
         launch_pdl=programmatic(),
@@ -90,21 +90,21 @@ def _gemm(
     SPLIT: tl.constexpr,
     PIECES: tl.constexpr,
     PIECE: tl.constexpr,
-    GATED: tl.constexpr,
+    GATE: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """A tile: the features [BLOCK_N] of BLOCK_M rows. Each of SPLIT programs computes it over STEPS blocks of K.
 
-    GATED: weight is [gate | up]; half of the tile is of the gate, the other half what is gated. PIECES of each feature
+    GATE: weight is [gate | up]; half of the tile is of the gate, the other half what is gated. PIECES of each feature
     are asked for before the last kernel is waited for.
     """
     begin_next(PDL)
     part = tl.program_id(2)
     SHARE: tl.constexpr = STEPS * BLOCK_K
-    OUTPUTS: tl.constexpr = BLOCK_N // 2 if GATED else BLOCK_N
+    OUTPUTS: tl.constexpr = BLOCK_N if GATE is None else BLOCK_N // 2
     locals = tl.arange(0, BLOCK_N)
     features = tl.minimum(tl.program_id(1) * OUTPUTS + locals % OUTPUTS, num_outputs - 1)
-    if GATED:
+    if GATE is not None:
         features += locals // OUTPUTS * num_outputs
     rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     columns = tl.arange(0, BLOCK_K)
@@ -121,11 +121,11 @@ def _gemm(
         acc = tl.dot(weight, tl.trans(x), acc, input_precision="ieee")
 
     if SPLIT == 1:
-        if GATED:
+        if GATE is not None:
             gate, up = tl.split(tl.permute(tl.reshape(acc, (2, OUTPUTS, BLOCK_M)), (1, 2, 0)))
         else:
             gate, up = acc, acc
-        _store(gate, up, bias_ptr, out_ptr, num_rows, num_outputs, OUTPUTS, BLOCK_M, GATED)
+        _store(gate, up, bias_ptr, out_ptr, num_rows, num_outputs, OUTPUTS, BLOCK_M, GATE)
     else:
         tile = tl.program_id(1) * tl.num_programs(0) + tl.program_id(0)
         partials = partials_ptr + tile * SPLIT * (BLOCK_N * BLOCK_M) + tl.arange(0, BLOCK_M)[None, :]
@@ -139,9 +139,9 @@ def _gemm(
             for i in tl.static_range(SPLIT):
                 at = (i * BLOCK_N + tl.arange(0, OUTPUTS))[:, None] * BLOCK_M
                 gate += tl.load(partials + at, cache_modifier=".cg")
-                if GATED:
+                if GATE is not None:
                     up += tl.load(partials + at + OUTPUTS * BLOCK_M, cache_modifier=".cg")
-            _store(gate, up, bias_ptr, out_ptr, num_rows, num_outputs, OUTPUTS, BLOCK_M, GATED)
+            _store(gate, up, bias_ptr, out_ptr, num_rows, num_outputs, OUTPUTS, BLOCK_M, GATE)
 
 
 @triton.jit
@@ -154,7 +154,7 @@ def _store(
     num_outputs,
     OUTPUTS: tl.constexpr,
     BLOCK_M: tl.constexpr,
-    GATED: tl.constexpr,
+    GATE: tl.constexpr,
 ):
     """Sums [OUTPUTS, BLOCK_M] go to `out` [T, N], with bias and gate. `up` is used where there is a gate."""
     outputs = tl.program_id(1) * OUTPUTS + tl.arange(0, OUTPUTS)
@@ -162,9 +162,9 @@ def _store(
     inside = outputs < num_outputs
     if bias_ptr is not None:
         gate += tl.load(bias_ptr + outputs, mask=inside, other=0.0).to(tl.float32)[:, None]
-        if GATED:
+        if GATE is not None:
             up += tl.load(bias_ptr + num_outputs + outputs, mask=inside, other=0.0).to(tl.float32)[:, None]
-    y = silu(gate) * up if GATED else gate
+    y = gate if GATE is None else activate(gate, GATE) * up
     at = out_ptr + rows[None, :] * num_outputs + outputs[:, None]
     tl.store(at, y.to(out_ptr.dtype.element_ty), mask=inside[:, None] & (rows < num_rows)[None, :])
 

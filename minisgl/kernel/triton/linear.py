@@ -16,7 +16,7 @@ import torch
 import triton
 import triton.language as tl
 
-from minisgl.kernel.triton.activation import silu
+from minisgl.kernel.triton.activation import activate
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
 NUM_WARPS = 4
@@ -45,15 +45,15 @@ def small_linear(
     x: torch.Tensor,
     weight: torch.Tensor,
     bias: torch.Tensor | None = None,
-    gated: bool = False,
+    gate: str | None = None,
     residual: torch.Tensor | None = None,
     norm_weight: torch.Tensor | None = None,
     eps: float = 0.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(the linear layer of norm(residual + x), residual + x), where all arguments but x and weight may lack.
 
-    All of one dtype: x, residual [T, K] of few rows, weight [N, K], bias [N], norm_weight [K]. gated: weight is
-    [gate | up], and the result, [T, N / 2], silu(gate) * up.
+    All of one dtype: x, residual [T, K] of few rows, weight [N, K], bias [N], norm_weight [K]. gate: weight is
+    [gate | up], and the result, [T, N / 2], activate(gate) * up, by the activation of this name.
     """
     rows, size = x.shape
     features = weight.shape[0]
@@ -61,11 +61,11 @@ def small_linear(
     assert weight.is_contiguous(), f"rows of the weight do not lie side by side: strides {weight.stride()}"
     assert weight.shape[1] == size, (x.shape, weight.shape)
     total = x if residual is None else torch.empty_like(x)
-    out = torch.empty((rows, features // 2 if gated else features), dtype=x.dtype, device=x.device)
+    out = torch.empty((rows, features if gate is None else features // 2), dtype=x.dtype, device=x.device)
     tiles = tiling(size)
     _small_linear[(triton.cdiv(features, tiles.block_n),)](
         *(x, residual, norm_weight, weight, bias, out, total, rows, out.shape[1], eps, size),
-        *(triton.next_power_of_2(rows), *tiles, gated, WIDTH, NUM_WARPS, programmatic()),
+        *(triton.next_power_of_2(rows), *tiles, gate, WIDTH, NUM_WARPS, programmatic()),
         num_warps=NUM_WARPS,
         maxnreg=MAX_REGISTERS if norm_weight is None else None,
         num_stages=1,  # tiles are asked for ahead here, by hand
@@ -91,15 +91,15 @@ def _small_linear(
     BLOCK_N: tl.constexpr,
     SLICES: tl.constexpr,
     DEPTH: tl.constexpr,
-    GATED: tl.constexpr,
+    GATE: tl.constexpr,
     WIDTH: tl.constexpr,
     WARPS: tl.constexpr,
     PDL: tl.constexpr,
 ):
     """out = norm(residual + x) weight^T + bias, each of residual, norm and bias maybe None; sum = residual + x.
 
-    GATED: weight is [gate | up], and out = silu(gate) * up; a tile's rows alternate between the two. The norm's scale
-    is one number a row of x, and so the result is multiplied by it, not x: that takes one pass.
+    GATE: weight is [gate | up], and out = activate(gate) * up; a tile's rows alternate between the two. The norm's
+    scale is one number a row of x, and so the result is multiplied by it, not x: that takes one pass.
     """
     begin_next(PDL)
     BLOCK_K: tl.constexpr = SLICES * WIDTH
@@ -109,7 +109,7 @@ def _small_linear(
     LANES: tl.constexpr = WIDTH // 8
     warps = tl.arange(0, WARPS)[:, None]
     features = tl.program_id(0) * BLOCK_N + warps * SHARE + tl.arange(0, SHARE)[None, :]
-    if GATED:
+    if GATE is not None:
         weight_rows = tl.minimum(features // 2, num_outputs - 1) + features % 2 * num_outputs
     else:
         weight_rows = tl.minimum(features, num_outputs - 1)
@@ -165,9 +165,9 @@ def _small_linear(
             y *= tl.rsqrt(tl.sum(squares[row], axis=1) / SIZE + eps)[:, None]
         if bias_ptr is not None:
             y += tl.load(bias_ptr + weight_rows).to(tl.float32)
-        if GATED:
+        if GATE is not None:
             gate, up = tl.split(tl.reshape(y, (WARPS, SHARE // 2, 2)))
-            y = silu(gate) * up
+            y = activate(gate, GATE) * up
             outputs = (tl.program_id(0) * BLOCK_N + warps * SHARE) // 2 + tl.arange(0, SHARE // 2)[None, :]
         else:
             outputs = features

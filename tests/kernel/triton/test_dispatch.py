@@ -41,7 +41,7 @@ def test_a_layer_is_the_same_for_few_rows_and_many(size: int, rows: int):
     x, residual = (torch.randn(rows, size, device="cuda", generator=generator).to(BF16) for _ in range(2))
     weight, norm_weight = torch.randn(96, size, device="cuda", generator=generator).to(BF16), x[0] + 1
     total = x + residual
-    out, new_residual = linears.add_norm_linear(x.clone(), residual, norm_weight, 1e-6, weight, None, gated=True)
+    out, new_residual = linears.add_norm_linear(x.clone(), residual, norm_weight, 1e-6, weight, None, gate="silu")
     normed = torch_ops.rms_norm(total.float(), norm_weight.float(), 1e-6)
     expected = torch_ops.silu_and_mul(F.linear(normed, weight.float()))
     assert torch.equal(new_residual, total)
@@ -60,7 +60,7 @@ def test_a_layer_is_the_same_by_every_tiling(features: int, size: int, rows: int
     weight = torch.randn(features, size, device="cuda", generator=generator).to(BF16)
     x = torch.randn(rows, size, device="cuda", generator=generator).to(BF16)
     expected = F.linear(x.float(), weight.float())
-    got = linears.linear(x, weight, None), linears.linear(x, weight, None, gated=True)
+    got = linears.linear(x, weight, None), linears.linear(x, weight, None, gate="silu")
     for out, wanted in zip(got, (expected, torch_ops.silu_and_mul(expected)), strict=True):
         assert float((out.float() - wanted).norm() / wanted.norm()) < 1e-2
 

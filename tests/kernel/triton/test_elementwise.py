@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from minisgl.kernel import rotation, torch_ops, triton
 from minisgl.kernel.triton import activation, norm, rotary
@@ -59,9 +60,31 @@ def test_add_rms_norm_and_the_sum_that_it_leaves(tokens: int, size: int, dtype: 
 @DTYPES
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("tokens", TOKENS)
-def test_silu_and_mul(tokens: int, size: int, dtype: torch.dtype):
+@pytest.mark.parametrize("name", ["silu_and_mul", "gelu_tanh_and_mul"])
+@pytest.mark.filterwarnings("ignore:overflow")  # as it should, far below 0
+def test_a_gate(name: str, tokens: int, size: int, dtype: torch.dtype):
     gate_up = random(tokens, 2 * size, dtype=dtype) * 5
-    assert_close(activation.silu_and_mul(gate_up), torch_ops.silu_and_mul(gate_up))
+    exact = getattr(torch_ops, name)(gate_up.double())
+    assert_close(getattr(activation, name)(gate_up), exact.to(dtype))
+
+
+@pytest.mark.filterwarnings("ignore:overflow")  # as it should, far below 0
+def test_a_gate_of_extremes():
+    gate = torch.tensor([[-1e30, -200.0, -20.0, 0.0, 20.0, 200.0, 1e30, float("nan")]], device=DEVICE)
+    got = activation.gelu_tanh_and_mul(torch.cat([gate, torch.ones_like(gate)], dim=-1))
+    torch.testing.assert_close(got, F.gelu(gate, approximate="tanh"), equal_nan=True)
+
+
+@DTYPES
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("rows", TOKENS)
+def test_soft_cap_of_rows_that_lie_apart(rows: int, size: int, dtype: torch.dtype):
+    ours = random(rows, size + 3, dtype=dtype) * 100
+    theirs = ours.clone()
+    activation.soft_cap(ours[:, :size], 30.0)
+    torch_ops.soft_cap(theirs[:, :size], 30.0)
+    assert_close(ours, theirs, rounded=0.01)
+    assert torch.equal(ours[:, size:], theirs[:, size:])
 
 
 @DTYPES

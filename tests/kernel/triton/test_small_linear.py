@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from minisgl.kernel import torch_ops
+from minisgl.kernel.linear import GATES
 from minisgl.kernel.triton.linear import small_linear
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -51,11 +52,13 @@ def test_bias(rows: int):
 
 
 @ROWS
+@pytest.mark.parametrize("gate", GATES)
 @pytest.mark.parametrize(("features", "size"), [(22, 40), pytest.param(6144, 1024, marks=pytest.mark.gpu)])
-def test_a_gate(features: int, size: int, rows: int):
+@pytest.mark.filterwarnings("ignore:overflow")  # as it should, far below 0
+def test_a_gate(features: int, size: int, gate: str, rows: int):
     x, weight, bias = random(rows, size), random(features, size, seed=1), random(features, seed=2)
-    expected = torch_ops.silu_and_mul(F.linear(x.float(), weight.float(), bias.float()))
-    assert_close(small_linear(x, weight, bias, gated=True)[0], expected)
+    expected = GATES[gate](F.linear(x.float(), weight.float(), bias.float()))
+    assert_close(small_linear(x, weight, bias, gate)[0], expected)
 
 
 @ROWS
