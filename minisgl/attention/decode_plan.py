@@ -26,7 +26,7 @@ from minisgl.kernel.attention_work import ITEM_FIELDS
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
-_END_FIELD = 3  # of an item of OwnWork
+_BEGIN_FIELD, _END_FIELD = 2, 3  # of an item of OwnWork
 
 
 class Split(NamedTuple):
@@ -107,13 +107,16 @@ class Tiles(NamedTuple):
         return _interleave(*kept, begin + split.begin, begin + split.end, partial, self.position[tile])
 
 
-def plan_own(table_idxs: IntArray, begins: IntArray, ends: IntArray, num_columns: int, grain: int) -> OwnWork:
-    """Row b of table row table_idxs[b] reads [begins[b], ends[b]); one that begins later than at 0 is joined later."""
+def plan_own(
+    table_idxs: IntArray, begins: IntArray, ends: IntArray, num_columns: int, grain: int, is_whole: bool = False
+) -> OwnWork:
+    """Row b of table row table_idxs[b] reads [begins[b], ends[b]); one that begins later than at 0 is joined later,
+    unless is_whole: then that is all that it reads."""
     split = split_evenly(ends - begins, num_columns, grain)
     row, begin, end, counts = split.stretch, split.begin, split.end, split.first[1:] - split.first[:-1]
     if begins.any():
         offset = begins[row]
-        begin, end, counts = begin + offset, end + offset, np.where(begins > 0, 0, counts)
+        begin, end, counts = begin + offset, end + offset, np.where((begins > 0) & (not is_whole), 0, counts)
     items = _interleave(row, table_idxs[row], begin, end, split.first[row], counts[row])
     return OwnWork(items, split.columns.astype(np.int32))
 
@@ -123,27 +126,34 @@ class OwnPlanner:
 
     A row that reads a token more nearly always costs as much as before: then nothing but the end of its last item is
     another one. So most steps of a few rows are spared the work; of hundreds, some always cost more.
+    Rows that are whole where they begin, as in a window, may begin elsewhere each time: all their items move with them.
     """
 
-    def __init__(self, num_columns: int, grain: int) -> None:
+    def __init__(self, num_columns: int, grain: int, is_whole: bool = False) -> None:
         self._num_columns = num_columns
         self._grain = grain
+        self._is_whole = is_whole
         self._rows: tuple[bytes, ...] = ()
         self._work = OwnWork(np.empty(0, np.int32), np.empty(0, np.int32))
+        self._begins: IntArray = np.empty(0, np.int64)
         self._last_ends: IntArray | None = None  # where in the items those of the last item of each row are
 
     def plan(self, table_idxs: IntArray, begins: IntArray, ends: IntArray) -> OwnWork:
         """See `plan_own`."""
         grains = (ends - begins + (self._grain - 1)) // self._grain
-        rows = (table_idxs.tobytes(), begins.tobytes(), grains.tobytes())
+        rows = (table_idxs.tobytes(), b"" if self._is_whole else begins.tobytes(), grains.tobytes())
         if rows != self._rows:
-            self._work = plan_own(table_idxs, begins, ends, self._num_columns, self._grain)
-            self._rows, self._last_ends = rows, None
+            self._work = plan_own(table_idxs, begins, ends, self._num_columns, self._grain, self._is_whole)
+            self._rows, self._begins, self._last_ends = rows, begins, None
             return self._work
         if self._last_ends is None:
             row = self._work.items[::ITEM_FIELDS]
             self._last_ends = np.append(np.flatnonzero(row[1:] > row[:-1]), len(row) - 1) * ITEM_FIELDS + _END_FIELD
         items = self._work.items.copy()
+        if self._is_whole:
+            moved = (begins - self._begins)[items[::ITEM_FIELDS]]
+            items[_BEGIN_FIELD::ITEM_FIELDS] += moved
+            items[_END_FIELD::ITEM_FIELDS] += moved
         items[self._last_ends] = ends
         return OwnWork(items, self._work.columns)
 
@@ -174,9 +184,16 @@ def plan_shared(
 
 
 def plan_extends(
-    table_idxs: IntArray, cached_lens: IntArray, device_lens: IntArray, tile_rows: int, num_columns: int, grain: int
+    table_idxs: IntArray,
+    cached_lens: IntArray,
+    device_lens: IntArray,
+    tile_rows: int,
+    num_columns: int,
+    grain: int,
+    window: int = 0,
 ) -> TileWork:
-    """Rows that compute tokens [cached_len, device_len) each, one row after the other; a token sees all up to itself.
+    """Rows that compute tokens [cached_len, device_len) each, one row after the other; a token sees all up to itself,
+    or of these the last `window`, if it is not 0.
 
     Few tiles are cut, so that every program has work; many are not, and begin with the longest.
     """
@@ -184,13 +201,15 @@ def plan_extends(
     row, first, size = _cut_lists(sizes, tile_rows)
     position = cached_lens[row] + first - (np.cumsum(sizes) - sizes)[row]
     ends = position + size
-    tiles = Tiles(first, size, table_idxs[row], np.zeros_like(first), ends, position)
+    begins = np.maximum(position - (window - 1), 0) if window else np.zeros_like(first)
+    lengths = ends - begins
+    tiles = Tiles(first, size, table_idxs[row], begins, ends, position)
     queries = np.arange(sizes.sum(), dtype=np.int32)
-    if len(ends) >= 2 * num_columns:
-        order, whole = np.argsort(-ends, kind="stable"), np.arange(len(ends) + 1)
-        split = Split(order, np.zeros_like(ends), ends[order], whole, whole)
-        return TileWork(queries, tiles.items(split, np.full(len(ends), -1)), whole.astype(np.int32))
-    split = split_evenly(ends, num_columns, grain)
+    if len(lengths) >= 2 * num_columns:
+        order, whole = np.argsort(-lengths, kind="stable"), np.arange(len(lengths) + 1)
+        split = Split(order, np.zeros_like(lengths), lengths[order], whole, whole)
+        return TileWork(queries, tiles.items(split, np.full(len(lengths), -1)), whole.astype(np.int32))
+    split = split_evenly(lengths, num_columns, grain)
     is_cut = np.diff(split.first)[split.stretch] > 1
     counts = np.where(is_cut, size[split.stretch], 0)
     partial = np.cumsum(counts) - counts

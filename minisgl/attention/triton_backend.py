@@ -10,10 +10,17 @@ import torch
 from minisgl.attention.base import AttnConfig, BaseAttnBackend
 from minisgl.attention.decode_plan import OwnPlanner
 from minisgl.attention.shared_prefix import GroupCost, SharedChooser
-from minisgl.attention.triton_plan import BatchWork, OwnPart, TilePart, TritonAttnMetadata, WorkShape
+from minisgl.attention.triton_plan import (
+    BatchWork,
+    OwnPart,
+    TilePart,
+    TritonAttnMetadata,
+    WindowPlanner,
+    WorkShape,
+)
 from minisgl.core import Batch, Staging
 from minisgl.kernel import merge_partials, paged_decode, tile_attention
-from minisgl.kernel.attention_work import decode_config, new_partials, tile_config
+from minisgl.kernel.attention_work import Weighing, decode_config, new_partials, tile_config
 
 MIN_CAPABILITY = (8, 0)
 HEAD_DIMS = range(16, 257)  # the kernels' matrix products take no fewer, and no tiles of more fit all these GPUs
@@ -48,7 +55,11 @@ def check_supported(capability: tuple[int, int], group: int, head_dim: int, num_
 
 class TritonAttnBackend(BaseAttnBackend):
     """Decodes: what rows share in tiles (if that pays), what they have alone row by row, then both joined. Prompts:
-    tiles of tokens. Keeps memory for partial results, as much as any batch needs."""
+    tiles of tokens. Keeps memory for partial results, as much as any batch needs.
+
+    There is a plan for each window that layers have, where rows share nothing: they would seldom see it all. In a batch
+    where no row is longer than the window, layers do as those without one do, unless it runs as a graph.
+    """
 
     can_capture = True
 
@@ -56,8 +67,17 @@ class TritonAttnBackend(BaseAttnBackend):
         self._config = config
         sample = config.kv_pool.k_cache(0)
         self._shape = _work_shape(config, sample)
-        self._own_planner = OwnPlanner(self._shape.own_columns, self._shape.own_grain)
-        self._chooser = SharedChooser(_group_cost(config, sample, self._shape)) if config.shared_prefix else None
+        self._windows = sorted(set(config.form.windows))
+        self._kinds = [self._windows.index(window) for window in config.form.windows]
+        chooser = SharedChooser(_group_cost(config, sample, self._shape)) if config.shared_prefix else None
+        self._planners = {
+            window: WindowPlanner(
+                window,
+                OwnPlanner(self._shape.own_columns, self._shape.own_grain, is_whole=window > 0),
+                None if window else chooser,
+            )
+            for window in {0, *self._windows}
+        }
         self._partials = new_partials(
             self._shape.num_partials(config.max_running_req),
             config.max_running_req,
@@ -68,7 +88,10 @@ class TritonAttnBackend(BaseAttnBackend):
         )
 
     def plan(self, batch: Batch, staging: Staging, padded: int | None = None) -> TritonAttnMetadata:
-        return BatchWork(batch, staging, self._shape, self._own_planner, self._chooser, padded).plan()
+        work = BatchWork(batch, staging, self._shape, padded)
+        windows = [window if window and work.exceeds(window) else 0 for window in self._windows]
+        planned = {window: work.plan(self._planners[window]) for window in dict.fromkeys(windows)}
+        return TritonAttnMetadata(padded or batch.num_decodes, tuple(planned[window] for window in windows))
 
     def forward(
         self,
@@ -81,32 +104,36 @@ class TritonAttnBackend(BaseAttnBackend):
     ) -> torch.Tensor:
         """See the base class. Parts are joined in float32."""
         out = q.new_empty(len(q), self._config.num_qo_heads * self._config.head_dim)
+        form = self._config.form
+        work, weighing = meta.works[self._kinds[layer_id]], Weighing(form.scale, form.softcap, sinks)
         decodes, prompts = slice(0, meta.num_decodes), slice(meta.num_decodes, None)
-        if meta.own is not None and meta.shared is not None:
-            self._attend_together(q[decodes], layer_id, meta.own, meta.shared, out[decodes])
-        elif meta.own is not None:
-            paged_decode(q[decodes], *self._paged(layer_id), *meta.own, out[decodes], self._partials)
-        if meta.extends is not None:
-            self._attend_prompts(q[prompts], layer_id, meta.extends, out[prompts])
+        if work.own is not None and work.shared is not None:
+            self._attend_together(q[decodes], layer_id, work.own, work.shared, out[decodes], weighing)
+        elif work.own is not None:
+            paged_decode(q[decodes], *self._paged(layer_id), *work.own, out[decodes], self._partials, weighing)
+        if work.extends is not None:
+            self._attend_prompts(q[prompts], layer_id, work.extends, out[prompts], weighing, work.window)
         return out
 
     def _attend_together(
-        self, q: torch.Tensor, layer_id: int, own: OwnPart, shared: TilePart, out: torch.Tensor
+        self, q: torch.Tensor, layer_id: int, own: OwnPart, shared: TilePart, out: torch.Tensor, weighing: Weighing
     ) -> None:
         """What rows share is bound by arithmetic, what they have alone by memory: so both at once."""
         work = (shared.queries, *self._paged(layer_id), shared.items, shared.columns)
-        tile_attention(q, *work, out, self._partials, causal=False)
-        paged_decode(q, *self._paged(layer_id), *own, out, self._partials._replace(beside=True))
-        self._join(out, shared)
+        tile_attention(q, *work, out, self._partials, weighing, causal=False)
+        paged_decode(q, *self._paged(layer_id), *own, out, self._partials._replace(beside=True), weighing)
+        self._join(out, shared, weighing)
 
-    def _attend_prompts(self, q: torch.Tensor, layer_id: int, extends: TilePart, out: torch.Tensor) -> None:
+    def _attend_prompts(
+        self, q: torch.Tensor, layer_id: int, extends: TilePart, out: torch.Tensor, weighing: Weighing, window: int
+    ) -> None:
         work = (extends.queries, *self._paged(layer_id), extends.items, extends.columns)
-        tile_attention(q, *work, out, self._partials, causal=True)
-        self._join(out, extends)
+        tile_attention(q, *work, out, self._partials, weighing, causal=True, window=window)
+        self._join(out, extends, weighing)
 
-    def _join(self, out: torch.Tensor, part: TilePart) -> None:
+    def _join(self, out: torch.Tensor, part: TilePart, weighing: Weighing) -> None:
         if part.parts is not None and part.part_begins is not None:
-            merge_partials(out, self._partials, part.parts, part.part_begins)
+            merge_partials(out, self._partials, part.parts, part.part_begins, weighing.sinks)
 
     def _paged(self, layer_id: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
         """The keys and values of a layer, and where those of a row lie."""

@@ -37,22 +37,36 @@ class TilePart(NamedTuple):
     part_begins: torch.Tensor | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TritonAttnMetadata:
-    """num_decodes: leading rows (padded ones too) that `own` is of. shared: what they read together, before it.
+class LayerWork(NamedTuple):
+    """What layers of one window read. own: of decodes, alone; shared: together, before it. extends: of prompts, where
+    tokens see `window` positions, 0: all."""
 
-    extends: the tokens after them.
-    """
-
-    num_decodes: int
     own: OwnPart | None
     shared: TilePart | None
     extends: TilePart | None
+    window: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TritonAttnMetadata:
+    """num_decodes: leading rows, padded ones too. works: of each kind of layer, by its window."""
+
+    num_decodes: int
+    works: tuple[LayerWork, ...]
 
     @property
     def variant(self) -> bool:
         """Which kernels a graph of such a step has."""
-        return self.shared is not None
+        return any(work.shared is not None for work in self.works)
+
+
+class WindowPlanner(NamedTuple):
+    """For layers that see `window` tokens, 0: all. own: of what rows read alone. chooser: of what they share; None:
+    nothing is read together."""
+
+    window: int
+    own: OwnPlanner
+    chooser: SharedChooser | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,41 +92,35 @@ class WorkShape:
 
 
 class BatchWork:
-    """The work of one batch, sent through `staging`.
+    """The work of one batch, sent through `staging`."""
 
-    own_planner: of what rows read alone. chooser: of what they share; None: nothing is read together.
-    """
-
-    def __init__(
-        self,
-        batch: Batch,
-        staging: Staging,
-        shape: WorkShape,
-        own_planner: OwnPlanner,
-        chooser: SharedChooser | None,
-        padded: int | None,
-    ) -> None:
+    def __init__(self, batch: Batch, staging: Staging, shape: WorkShape, padded: int | None) -> None:
         self._batch = batch
         self._staging = staging
         self._shape = shape
-        self._own_planner = own_planner
-        self._chooser = chooser
         self._padded = padded
 
-    def plan(self) -> TritonAttnMetadata:
-        num_decodes, num_rows = self._batch.num_decodes, len(self._batch.reqs)
-        own, shared = self._plan_decodes(num_decodes) if num_decodes else (None, None)
-        extends = self._plan_extends(num_decodes) if num_decodes < num_rows else None
-        return TritonAttnMetadata(self._padded or num_decodes, own, shared, extends)
+    def exceeds(self, window: int) -> bool:
+        """Whether any row may be longer. A graph is made for all."""
+        return self._padded is not None or int(self._batch.device_lens.max()) > window
 
-    def _plan_decodes(self, num_decodes: int) -> tuple[OwnPart, TilePart | None]:
+    def plan(self, planner: WindowPlanner) -> LayerWork:
+        """What layers of its window read."""
+        num_decodes, num_rows = self._batch.num_decodes, len(self._batch.reqs)
+        own, shared = self._plan_decodes(num_decodes, planner) if num_decodes else (None, None)
+        extends = self._plan_extends(num_decodes, planner.window) if num_decodes < num_rows else None
+        return LayerWork(own, shared, extends, planner.window)
+
+    def _plan_decodes(self, num_decodes: int, planner: WindowPlanner) -> tuple[OwnPart, TilePart | None]:
         batch, shape = self._batch, self._shape
         shared = SharedRanges([], np.zeros(len(batch.reqs), np.int64))
-        if self._chooser is not None:
-            shared = self._chooser.choose(batch.groups, len(batch.reqs), num_decodes)
+        if planner.chooser is not None:
+            shared = planner.chooser.choose(batch.groups, len(batch.reqs), num_decodes)
         table_idxs, ends = self._of_decodes(batch.table_idxs), self._of_decodes(batch.device_lens)
         begins = self._of_decodes(shared.own_begins)
-        own = self._own_planner.plan(table_idxs, begins, ends)
+        if planner.window:
+            begins = np.maximum(ends - planner.window, 0)
+        own = planner.own.plan(table_idxs, begins, ends)
         if not shared.ranges:
             return self._send_own(own), None
         together = plan_shared(own, shared.ranges, table_idxs, shape.tile_rows, shape.shared_columns, shape.tile_grain)
@@ -136,12 +144,13 @@ class BatchWork:
         capacities = (most_queries, most_items * TILE_FIELDS, shape.shared_columns + 1, most_parts, num_rows + 1)
         return TilePart(*(self._add(x, most) for x, most in zip(work, capacities, strict=True) if x is not None))
 
-    def _plan_extends(self, num_decodes: int) -> TilePart:
+    def _plan_extends(self, num_decodes: int, window: int) -> TilePart:
         batch, shape = self._batch, self._shape
         table_idxs, cached_lens, device_lens = (
             x[num_decodes:] for x in (batch.table_idxs, batch.cached_lens, batch.device_lens)
         )
-        work = plan_extends(table_idxs, cached_lens, device_lens, shape.tile_rows, shape.tile_columns, shape.tile_grain)
+        pieces = (shape.tile_rows, shape.tile_columns, shape.tile_grain)
+        work = plan_extends(table_idxs, cached_lens, device_lens, *pieces, window)
         queries, items, columns = map(self._add, work[:3])
         if work.parts is None or work.part_begins is None:
             return TilePart(queries, items, columns)

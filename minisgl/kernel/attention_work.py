@@ -1,4 +1,5 @@
-"""What attention in parts is made of: the fields of work items, where partial results lie, how large the pieces are.
+"""What attention in parts is made of: the fields of work items, where partial results lie, how scores become weights,
+how large the pieces are.
 
 Shape letters: B rows, N partial results, Hq query heads, Hkv KV heads, G query heads that share one, D head dim.
 """
@@ -32,6 +33,16 @@ class Partials(NamedTuple):
     lse: torch.Tensor
     arrivals: torch.Tensor
     beside: bool = False
+
+
+class Weighing(NamedTuple):
+    """How scores become weights. scale: of q . k. softcap: a score s becomes softcap * tanh(s / softcap); 0: as it is.
+    sinks: [Hq], any float dtype: each head's softmax has one more score, which has no value.
+    """
+
+    scale: float
+    softcap: float = 0.0
+    sinks: torch.Tensor | None = None
 
 
 def new_partials(

@@ -110,18 +110,26 @@ def test_every_row_reads_each_position_once(batch: tuple[np.ndarray, np.ndarray]
     assert reads == Counter({(row, position): 1 for row, length in enumerate(lens) for position in range(length)})
 
 
+@pytest.mark.parametrize("window", [0, 1, 5, 19, 40])
 @pytest.mark.parametrize("num_columns", [1, 3, 30])
-def test_every_new_token_reads_each_position_up_to_its_own(num_columns: int):
+def test_every_new_token_reads_each_position_up_to_its_own(num_columns: int, window: int):
     cached, device = np.array([0, 30, 7]), np.array([13, 31, 20])
-    work = plan_extends(np.array([4, 9, 2]), cached, device, 4, num_columns, 2)
+    work = plan_extends(np.array([4, 9, 2]), cached, device, 4, num_columns, 2, window)
     own_positions = [*range(13), 30, *range(7, 20)]
     assert work.queries.tolist() == list(range(len(own_positions)))
     reads: Counter[tuple[int, int]] = Counter()
     for first, size, _, begin, end, _, position in tile_items(work):
         assert own_positions[first : first + size] == list(range(position, position + size))
+        assert begin >= (position - window + 1 if window else 0), "no query sees this"
         for token in range(first, first + size):
-            reads.update((token, key) for key in range(begin, min(end, own_positions[token] + 1)))
-    assert reads == Counter({(token, key): 1 for token, last in enumerate(own_positions) for key in range(last + 1)})
+            seen = seen_by(own_positions[token], window)
+            reads.update((token, key) for key in range(max(begin, seen.start), min(end, seen.stop)))
+    expected = [(token, key) for token, last in enumerate(own_positions) for key in seen_by(last, window)]
+    assert reads == Counter(expected)
+
+
+def seen_by(position: int, window: int) -> range:
+    return range(max(0, position - window + 1) if window else 0, position + 1)
 
 
 def test_many_tiles_of_prompts_begin_with_the_longest_and_are_not_cut():
@@ -129,6 +137,32 @@ def test_many_tiles_of_prompts_begin_with_the_longest_and_are_not_cut():
     ends = [item[4] for item in tile_items(work)]
     assert ends == sorted(ends, reverse=True)
     assert work.parts is None
+
+
+def test_rows_of_a_window_know_their_items_wherever_they_begin():
+    work = plan_own(np.array([5, 3]), np.array([0, 64]), np.array([128, 192]), 4, 32, is_whole=True)
+    assert [(row, begin, end, first, count) for row, _, begin, end, first, count in own_items(work)] == [
+        *[(0, 0, 32, 0, 2), (0, 32, 128, 0, 2)],
+        *[(1, 64, 96, 2, 2), (1, 96, 192, 2, 2)],
+    ]
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=30), st.integers(1, 9), st.sampled_from([1, 4, 7, 33]))
+@settings(max_examples=200, deadline=None, derandomize=True)
+def test_a_planner_of_a_window_gives_what_a_new_plan_would(steps: list[int], num_columns: int, window: int):
+    """Each row reads a token more at each step, and one less once it is longer than the window; now and then others."""
+    planner = OwnPlanner(num_columns, 4, is_whole=True)
+    table_idxs, ends = np.array([5, 3, 8]), np.array([30, 1, 25])
+    for step in steps:
+        ends = ends + 1
+        if step == 0:
+            table_idxs = np.roll(table_idxs, 1)
+        elif step == 1:
+            ends = ends + np.array([0, 3, 0])
+        begins = np.maximum(ends - window, 0)
+        expected = plan_own(table_idxs, begins, ends, num_columns, 4, is_whole=True)
+        for got, wanted in zip(planner.plan(table_idxs, begins, ends), expected, strict=True):
+            assert np.array_equal(got, wanted)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=30), st.integers(1, 9))

@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.attention import AttentionCase, Row, Shape, assert_close
+from support.windowed_layers import LAYERS
 
-from minisgl.attention import triton_backend
+from minisgl.attention import AttnForm, triton_backend
 from minisgl.engine.staging import HostStaging
 
 BATCHES = {
@@ -31,6 +32,14 @@ BATCHES = {
     ],
     "several levels": [Row(700 + n, 1, shared=shared) for n, shared in enumerate((64, 64, 640, 128, 640, 128, 320))],
     "six levels, of which four are read together": [Row(100, 1, shared=n) for n in (16, 32, 48, 64, 80, 96, 96)],
+}
+
+FORMS = {
+    "windows": AttnForm(scale=0.25, windows=(21, 5)),
+    "a window and none": AttnForm(scale=0.25, windows=(64, 0)),
+    "a window of one": AttnForm(scale=0.25, windows=(1, 0)),
+    "windows and a cap": AttnForm(scale=3.0, softcap=5.0, windows=(21, 0)),
+    "another scale": AttnForm(scale=0.4, windows=(0, 0)),
 }
 
 
@@ -58,6 +67,29 @@ def test_every_kind_of_batch_is_as_by_the_book_in_groups(name: str, group: int):
 
 
 @pytest.mark.usefixtures("eager_groups")
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+@pytest.mark.parametrize("name", BATCHES)
+def test_every_kind_of_layer_is_as_by_the_book(name: str, form: AttnForm):
+    case = AttentionCase(BATCHES[name], Shape(), scattered=True, form=form, has_sinks=True)
+    for layer_id in range(2):
+        assert_close(case.run(layer_id, name="triton"), case.expected(layer_id), torch.float32)
+
+
+@pytest.mark.usefixtures("eager_groups")
+def test_rows_share_a_prefix_in_layers_without_a_window_alone():
+    case = AttentionCase([Row(40, 1, shared=32)] * 3, Shape(), form=FORMS["windows and a cap"])
+    works = case.backend("triton").plan(case.batch(), HostStaging()).works
+    assert [(work.window, work.shared is None) for work in works] == [(0, False), (21, True)]
+
+
+@pytest.mark.parametrize(("length", "num_plans"), [(21, 1), (22, 2)])
+def test_texts_that_fit_the_window_are_planned_once_for_all_layers(length: int, num_plans: int):
+    case = AttentionCase([Row(3, 1), Row(length - 4, 4)], Shape(), form=FORMS["windows and a cap"])
+    works = case.backend("triton").plan(case.batch(), HostStaging()).works
+    assert len({id(work) for work in works}) == num_plans
+
+
+@pytest.mark.usefixtures("eager_groups")
 def test_decodes_that_share_are_another_graph_than_those_that_do_not():
     sharing, alone = (AttentionCase([Row(40, 1, shared=shared)] * 3, Shape()) for shared in (32, 0))
     variants = [case.backend("triton").plan(case.batch(), HostStaging()).variant for case in (sharing, alone)]
@@ -68,8 +100,8 @@ def test_decodes_that_share_are_another_graph_than_those_that_do_not():
 def test_nothing_is_shared_where_that_is_turned_off():
     case = AttentionCase([Row(40, 1, shared=32)] * 3, Shape())
     config = replace(case.config(), shared_prefix=False)
-    meta = triton_backend.TritonAttnBackend(config).plan(case.batch(), HostStaging())
-    assert meta.shared is None
+    (work,) = triton_backend.TritonAttnBackend(config).plan(case.batch(), HostStaging()).works
+    assert work.shared is None
 
 
 @pytest.mark.parametrize(
@@ -101,31 +133,42 @@ class PaddingStaging(HostStaging):
 
 
 @pytest.mark.usefixtures("eager_groups")
+@pytest.mark.parametrize("window", [0, 20, 72, 300])
 @pytest.mark.parametrize("shared", [0, 64])
-def test_a_padded_batch_is_as_by_the_book_and_its_other_rows_are_zeros(shared: int):
-    case = AttentionCase([Row(64 + 9 * n, 1, shared=shared) for n in range(3)], Shape(), scattered=True)
+def test_a_padded_batch_is_as_by_the_book_and_its_other_rows_are_zeros(shared: int, window: int):
+    rows, form = [Row(64 + 9 * n, 1, shared=shared) for n in range(3)], AttnForm(scale=0.3, windows=(window, 0))
+    case = AttentionCase(rows, Shape(), scattered=True, form=form, has_sinks=True)
     backend = triton_backend.TritonAttnBackend(replace(case.config(), max_running_req=5))
     meta = backend.plan(case.batch(), PaddingStaging(), padded=5)
-    case.store_new(0)
     q = torch.cat([case.q, torch.full_like(case.q[:2], float("nan"))])
-    out = backend.forward(q, case.k, case.v, 0, meta)
-    assert_close(out[:3], case.expected(), torch.float32)
-    assert not out[3:].any()
+    for layer_id in range(2):
+        case.store_new(layer_id)
+        out = backend.forward(q, case.k, case.v, layer_id, meta, case.sinks)
+        assert_close(out[:3], case.expected(layer_id), torch.float32)
+        assert not out[3:].any()
 
 
 @pytest.mark.usefixtures("eager_groups")
-def test_where_a_padded_plan_lies_depends_on_the_padded_size_alone():
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_where_a_padded_plan_lies_depends_on_the_padded_size_alone(form: AttnForm):
+    """And not on whether any row is longer than a window."""
     seen = set()
-    for rows in ([Row(500, 1, shared=64)] * 6, [Row(65 + n, 1, shared=32 + n % 2 * 32) for n in range(5)]):
-        case, staging = AttentionCase(rows, Shape()), PaddingStaging()
-        assert case.backend("triton").plan(case.batch(), staging, padded=6).shared is not None
+    for rows in (
+        [Row(500, 1, shared=64)] * 6,
+        [Row(65 + n, 1, shared=32 + n % 2 * 32) for n in range(5)],
+        [Row(17, 1, shared=16)] * 2,
+    ):
+        case, staging = AttentionCase(rows, Shape(), form=form), PaddingStaging()
+        meta = case.backend("triton").plan(case.batch(), staging, padded=6)
+        assert meta.variant == (0 in form.windows)
+        assert [work.window for work in meta.works] == sorted(set(form.windows))
         seen.add(tuple(staging.capacities))
     assert len(seen) == 1
 
 
 @st.composite
 def batches(draw) -> AttentionCase:
-    """Decodes, then prompts; prefixes are whole pages, as the prefix cache gives them."""
+    """Decodes, then prompts; prefixes are whole pages, as the prefix cache gives them. Layer 0 may have a window."""
     page_size = draw(st.sampled_from([1, 4, 16]))
     rows = []
     for _ in range(draw(st.integers(1, 9))):
@@ -133,7 +176,9 @@ def batches(draw) -> AttentionCase:
         cached = shared + draw(st.sampled_from([0, 1, 15, 70]))
         rows.append(Row(cached, draw(st.sampled_from([1, 1, 2, 9, 40])), shared, prefix=draw(st.integers(0, 1))))
     shape = Shape(page_size, draw(st.integers(1, 3)), draw(st.integers(1, 4)), head_dim=8)
-    return AttentionCase(sorted(rows, key=lambda row: row.extend > 1), shape, draw(st.booleans()))
+    form = AttnForm(scale=0.4, windows=(draw(st.sampled_from([0, 0, 1, 9, 40, 200])), 0))
+    rows = sorted(rows, key=lambda row: row.extend > 1)
+    return AttentionCase(rows, shape, draw(st.booleans()), form=form, has_sinks=draw(st.booleans()))
 
 
 @pytest.mark.usefixtures("eager_groups")
@@ -158,23 +203,24 @@ def rows_of(min_extend: int, max_extend: int) -> st.SearchStrategy[list[Row]]:
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(rows_of(1, 1), st.integers(0, 9))
 def test_every_padded_batch_fits_what_is_set_aside_for_its_size(rows: list[Row], num_padding: int):
-    case, size = AttentionCase(rows, Shape(head_dim=8)), len(rows) + num_padding
+    form, size = AttnForm(scale=1.0, windows=(0, 30)), len(rows) + num_padding
+    case = AttentionCase(rows, Shape(head_dim=8), form=form)
     backend = triton_backend.TritonAttnBackend(replace(case.config(), max_running_req=size))
-    meta = backend.plan(case.batch(), PaddingStaging(), padded=size)
-    assert int(meta.own.columns[-1]) <= len(backend._partials.lse)
-    if meta.shared is not None:
-        num_parts = int(meta.shared.part_begins[size])
-        assert int(meta.shared.parts[:num_parts].max()) < len(backend._partials.lse)
+    for work in backend.plan(case.batch(), PaddingStaging(), padded=size).works:
+        assert int(work.own.columns[-1]) <= len(backend._partials.lse)
+        if work.shared is not None:
+            num_parts = int(work.shared.part_begins[size])
+            assert int(work.shared.parts[:num_parts].max()) < len(backend._partials.lse)
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(rows_of(2, 50))
 def test_prompts_of_any_number_and_length_fit_the_partial_results(rows: list[Row]):
-    case = AttentionCase(rows, Shape(head_dim=8, group=1))
+    case = AttentionCase(rows, Shape(head_dim=8, group=1), form=AttnForm(scale=1.0, windows=(0, 30)))
     backend = triton_backend.TritonAttnBackend(replace(case.config(), max_running_req=1))
-    extends = backend.plan(case.batch(), HostStaging()).extends
-    if extends.parts is not None and len(extends.parts):
-        assert int(extends.parts.max()) < len(backend._partials.lse)
+    for work in backend.plan(case.batch(), HostStaging()).works:
+        if work.extends.parts is not None and len(work.extends.parts):
+            assert int(work.extends.parts.max()) < len(backend._partials.lse)
 
 
 @pytest.mark.gpu
@@ -187,3 +233,18 @@ def test_every_kind_of_batch_on_a_gpu(name: str, dtype: torch.dtype, page_size: 
     shape = Shape(page_size, num_kv_heads=2, group=4, head_dim=128, dtype=dtype, device="cuda")
     case = AttentionCase(shared, shape, scattered=True)
     assert_close(case.run(name="triton"), case.expected(), dtype)
+
+
+@pytest.mark.gpu
+@pytest.mark.usefixtures("eager_groups")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("batch", ["decodes, a chunk and new prompts", "several levels", "long rows"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_of_models_with_windows_on_a_gpu(name: str, batch: str, dtype: torch.dtype):
+    layer = LAYERS[name]
+    rows = [Row(9000, 1), Row(4095, 1), Row(6000, 300), Row(0, 400)] if batch == "long rows" else BATCHES[batch]
+    form = AttnForm(scale=layer.head_dim**-0.5, softcap=layer.softcap, windows=(layer.window, 0))
+    shape = Shape(16, **layer.heads, dtype=dtype, device="cuda")
+    case = AttentionCase(rows, shape, scattered=True, form=form, has_sinks=layer.has_sinks)
+    for layer_id in range(2):
+        assert_close(case.run(layer_id, name="triton"), case.expected(layer_id), dtype)

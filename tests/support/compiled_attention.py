@@ -19,6 +19,7 @@ from triton.runtime.jit import JITFunction
 
 from minisgl.attention.decode_plan import plan_extends, plan_own
 from minisgl.kernel import attention_work
+from minisgl.kernel.attention_work import Weighing
 from minisgl.kernel.triton import decode, tiles
 
 SHARED: list[int] = []
@@ -40,15 +41,18 @@ def compile_only(capability: int) -> None:
 
 
 def compile_attention(head_dim: int, group: int, dtype: torch.dtype) -> None:
-    """One decode and one prompt, by the calls and the tilings that an engine takes."""
+    """One decode and one prompt, by the calls and the tilings that an engine takes: as in most models, and with all
+    that others add."""
     q, cache = torch.zeros(1, group, head_dim, dtype=dtype), torch.zeros(16, 1, head_dim, dtype=dtype)
     paged = (cache, cache, torch.zeros(1, 1, dtype=torch.int32), 16)
     partials = attention_work.new_partials(1, 1, group, 1, head_dim, torch.device("cpu"))
     zero, one, out = np.array([0]), np.array([1]), torch.zeros(1, group * head_dim, dtype=dtype)
     own, extends = plan_own(zero, zero, one, 1, 16), plan_extends(zero, zero, one, 1, 1, 16)
-    decode.paged_decode(q, *paged, *map(torch.from_numpy, own), out, partials)
     queries, items, columns = map(torch.from_numpy, extends[:3])
-    tiles.tile_attention(q, queries, *paged, items, columns, out, partials, causal=True)
+    plain, other = Weighing(1.0), Weighing(1.0, softcap=50.0, sinks=torch.zeros(group))
+    for weighing, window in ((plain, 0), (other, 4096)):
+        decode.paged_decode(q, *paged, *map(torch.from_numpy, own), out, partials, weighing)
+        tiles.tile_attention(q, queries, *paged, items, columns, out, partials, weighing, causal=True, window=window)
 
 
 if __name__ == "__main__":

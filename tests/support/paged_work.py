@@ -13,7 +13,7 @@ from minisgl.kernel.attention_work import Partials, new_partials
 class PagedRows:
     """Rows of `lens` tokens in scattered pages, the first `shared` of which (whole pages) are those of row 0.
 
-    q [B, Hq, D] is a view of wider rows. table_idxs: the rows of the page table.
+    q [B, Hq, D] is a view of wider rows. table_idxs: the rows of the page table. scale: of q . k.
     """
 
     def __init__(
@@ -31,6 +31,7 @@ class PagedRows:
     ) -> None:
         rng, generator = np.random.default_rng(0), torch.Generator().manual_seed(0)
         self.page_size, self.num_qo_heads, self.num_kv_heads = page_size, group * num_kv_heads, num_kv_heads
+        self.scale = head_dim**-0.5
         width, num_shared = max(lens) // page_size + 2, shared // page_size
         table = rng.permutation(len(lens) * width).astype(np.int32).reshape(len(lens), width)
         self.table_idxs = np.arange(len(lens))[::-1].copy()
@@ -48,6 +49,11 @@ class PagedRows:
     @property
     def cache(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, int]:
         return self.k_cache, self.v_cache, self.page_table, self.page_size
+
+    def make_sinks(self) -> torch.Tensor:
+        """[Hq], some of them larger than any score."""
+        generator = torch.Generator().manual_seed(1)
+        return (4 * torch.randn(self.num_qo_heads, generator=generator)).to(self.q)
 
     def send(self, values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.q.device)

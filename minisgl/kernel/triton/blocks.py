@@ -8,7 +8,17 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from minisgl.kernel.attention_work import Weighing
+
 LOG2_E = 1.4426950408889634
+_LOG2_E = tl.constexpr(LOG2_E)
+
+
+def in_base_two(weighing: Weighing) -> tuple[float, float]:
+    """`scale` and CAP of `attend_block`."""
+    if weighing.softcap:
+        return 2 * weighing.scale * LOG2_E / weighing.softcap, weighing.softcap * LOG2_E
+    return weighing.scale * LOG2_E, 0.0
 
 
 @triton.jit
@@ -68,12 +78,34 @@ def absorb_parts(part_o, part_lse, parts, is_part, heads, is_head, dims, best, t
 
 
 @triton.jit
-def attend_block(q, keys, values, seen, is_masked, best, total, acc, scale, PRECISION: tl.constexpr):
+def load_sinks(sinks, heads, is_head):
+    """Those of heads [G], to base 2; None if there are none."""
+    if sinks is not None:
+        return tl.load(sinks + heads, mask=is_head, other=0.0).to(tl.float32) * _LOG2_E
+    return None
+
+
+@triton.jit
+def add_sinks(total, best, sink, is_whole):
+    """The sum [G] of a softmax whose maximum is best [G], with the sinks [G] if there are any and the row is whole."""
+    if sink is not None:
+        return total + tl.where(is_whole, tl.exp2(sink - best), 0.0)
+    return total
+
+
+@triton.jit
+def attend_block(q, keys, values, seen, is_masked, best, total, acc, scale, CAP: tl.constexpr, PRECISION: tl.constexpr):
     """q [M, D] to keys, values [N, D], where seen [M, N] if is_masked: the new maximum and sum [M], output [M, D].
 
-    scale: that of the scores, times log2 e. A query that has seen nothing yet has the maximum -inf and the sum 0.
+    scale: that of the scores, times log2 e. CAP: a cap in the same unit; the scale is then twice the one of what tanh
+    takes, times log2 e; 0: none. A query that has seen nothing yet has the maximum -inf and the sum 0.
     """
     scores = tl.dot(q, tl.trans(keys), input_precision=PRECISION)
+    if CAP != 0:
+        # tanh from exp(2 x), kept where it is a float: tanh is 1 long before. A NaN stays one.
+        power = tl.exp2(tl.minimum(scores * scale, 64.0, propagate_nan=tl.PropagateNan.ALL))
+        scores = CAP * ((power - 1) / (power + 1))
+        scale = 1.0
     if is_masked:
         scores = tl.where(seen, scores, float("-inf"))
     new_best = tl.maximum(best, tl.max(scores, 1) * scale)

@@ -13,8 +13,18 @@ import torch
 import triton
 import triton.language as tl
 
-from minisgl.kernel.attention_work import ITEM_FIELDS, DecodeConfig, Partials, decode_config
-from minisgl.kernel.triton.blocks import LOG2_E, absorb_parts, attend_block, load_block, load_item, load_pages, slots_of
+from minisgl.kernel.attention_work import ITEM_FIELDS, DecodeConfig, Partials, Weighing, decode_config
+from minisgl.kernel.triton.blocks import (
+    absorb_parts,
+    add_sinks,
+    attend_block,
+    in_base_two,
+    load_block,
+    load_item,
+    load_pages,
+    load_sinks,
+    slots_of,
+)
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
 # Partial results that are read together when a row is joined: of so many heads a warp, and no more of one than that.
@@ -23,11 +33,11 @@ HEADS_AT_ONCE, PARTS_AT_ONCE = 32, 16
 
 @triton.jit(do_not_specialize=["table_stride"])
 def _decode(
-    q, k_cache, v_cache, page_table, items, columns, out, part_o, part_lse, arrivals,
+    q, k_cache, v_cache, page_table, items, columns, out, part_o, part_lse, arrivals, sinks,
     scale, q_stride, slot_stride, table_stride,
     PAGE_SIZE: tl.constexpr, NUM_KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr,
     FIELDS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    BLOCK_G: tl.constexpr, STAGES: tl.constexpr, AT_ONCE: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_G: tl.constexpr, STAGES: tl.constexpr, AT_ONCE: tl.constexpr, CAP: tl.constexpr, PRECISION: tl.constexpr,
     BESIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     if not BESIDE:  # else the join would take its places, all on few processors, while tiles run
@@ -40,6 +50,7 @@ def _decode(
     in_tile = is_head[:, None] & (dims < HEAD_DIM)[None, :]
     k_head = k_cache + kv_head * HEAD_DIM
     v_head = v_cache + kv_head * HEAD_DIM
+    sink = load_sinks(sinks, heads, is_head)
     # The plan and the page table are of this step's beginning: no kernel that may still run writes them.
     first_item = tl.load(columns + column)
     last_item = tl.load(columns + column + 1)
@@ -63,11 +74,12 @@ def _decode(
             at = slots_of(pages, positions, end, PAGE_SIZE)[:, None] * slot_stride + dims[None, :]
             keys, values = load_block(k_head, v_head, at, dims, HEAD_DIM, BLOCK_D)
             seen = (positions < end)[None, :]
-            best, total, acc = attend_block(q_tile, keys, values, seen, True, best, total, acc, scale, PRECISION)
+            best, total, acc = attend_block(q_tile, keys, values, seen, True, best, total, acc, scale, CAP, PRECISION)
             pages = next_pages
         # Under way while this item is written.
         table = page_table + next_table_row.to(tl.int64) * table_stride
         pages = load_pages(table, next_begin + tl.arange(0, BLOCK_N), next_end, PAGE_SIZE)
+        total = add_sinks(total, best, sink, count == 1)
         total = tl.where(total > 0, total, 1.0)  # it is 0 where nothing is seen
         acc = acc / total[:, None]
         if count == 1:  # it is all there is of this row
@@ -93,6 +105,7 @@ def _decode(
                             part_o, part_lse, parts, parts < first + count, joined_heads, in_group, dims,
                             whole, sums, joined, NUM_KV_HEADS * GROUP, HEAD_DIM,
                         )  # fmt: skip
+                    sums = add_sinks(sums, whole, load_sinks(sinks, joined_heads, in_group), True)
                     joined = joined / tl.where(in_group, sums, 1.0)[:, None]
                     o = out + (row * NUM_KV_HEADS * GROUP + joined_heads)[:, None] * HEAD_DIM + dims[None, :]
                     inside = in_group[:, None] & (dims < HEAD_DIM)[None, :]
@@ -112,6 +125,7 @@ def paged_decode(
     columns: torch.Tensor,
     out: torch.Tensor,
     partials: Partials,
+    weighing: Weighing,
     config: DecodeConfig | None = None,
 ) -> None:
     """See `torch_attention.paged_decode`. config: other than the one that is best as a rule."""
@@ -119,15 +133,16 @@ def paged_decode(
     config = config or decode_config(q.dtype, head_dim)
     group = q.shape[1] // num_kv_heads
     block_g = triton.next_power_of_2(group)
+    scale, cap = in_base_two(weighing)
     pdl = programmatic()
     _decode[((len(columns) - 1) * num_kv_heads,)](
         q, k_cache, v_cache, page_table, items, columns, out, partials.o, partials.lse, partials.arrivals,
-        head_dim**-0.5 * LOG2_E, q.stride(0), k_cache.stride(0), page_table.stride(0),
+        weighing.sinks, scale, q.stride(0), k_cache.stride(0), page_table.stride(0),
         PAGE_SIZE=page_size, NUM_KV_HEADS=num_kv_heads, GROUP=group, HEAD_DIM=head_dim,
         FIELDS=ITEM_FIELDS, BLOCK_M=max(16, block_g), BLOCK_N=config.block,
         BLOCK_D=triton.next_power_of_2(head_dim), STAGES=config.stages, BLOCK_G=block_g,
         AT_ONCE=max(1, min(PARTS_AT_ONCE, HEADS_AT_ONCE * config.num_warps // block_g)),
-        PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
+        CAP=cap, PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         BESIDE=partials.beside, PDL=pdl,
         num_warps=config.num_warps, maxnreg=config.registers, launch_pdl=pdl,
     )  # fmt: skip

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from minisgl.kernel.attention_work import Partials
-from minisgl.kernel.triton.blocks import absorb_parts
+from minisgl.kernel.triton.blocks import absorb_parts, add_sinks, load_sinks
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
 # A head a warp, so that warps join nothing with one another; measured (docs/lab-notes.md).
@@ -19,7 +19,7 @@ PARTS_AT_ONCE, HEADS_AT_ONCE, WARPS = 4, 4, 4
 
 @triton.jit
 def _merge(
-    out, part_o, part_lse, parts, part_begins,
+    out, part_o, part_lse, parts, part_begins, sinks,
     NUM_HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, BLOCK_D: tl.constexpr, AT_ONCE: tl.constexpr,
     HEADS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
@@ -46,16 +46,23 @@ def _merge(
         index = start + AT_ONCE + tl.arange(0, AT_ONCE)
         which = tl.load(parts + index, mask=index < end, other=0)
     o = out + (row * NUM_HEADS + heads)[:, None] * HEAD_DIM + dims[None, :]
+    total = add_sinks(total, best, load_sinks(sinks, heads, is_head), True)
     joined = acc / tl.where(is_head, total, 1.0)[:, None]
     tl.store(o, joined.to(out.dtype.element_ty), mask=is_head[:, None] & (dims < HEAD_DIM)[None, :])
 
 
-def merge_partials(out: torch.Tensor, partials: Partials, parts: torch.Tensor, part_begins: torch.Tensor) -> None:
+def merge_partials(
+    out: torch.Tensor,
+    partials: Partials,
+    parts: torch.Tensor,
+    part_begins: torch.Tensor,
+    sinks: torch.Tensor | None = None,
+) -> None:
     """See `torch_attention.merge_partials`."""
     _, num_heads, head_dim = partials.o.shape
     pdl = programmatic()
     _merge[(len(part_begins) - 1, triton.cdiv(num_heads, HEADS_AT_ONCE))](
-        out, partials.o, partials.lse, parts, part_begins,
+        out, partials.o, partials.lse, parts, part_begins, sinks,
         NUM_HEADS=num_heads, HEAD_DIM=head_dim, BLOCK_D=triton.next_power_of_2(head_dim), AT_ONCE=PARTS_AT_ONCE,
         HEADS=HEADS_AT_ONCE, PDL=pdl, num_warps=WARPS, launch_pdl=pdl,
     )  # fmt: skip

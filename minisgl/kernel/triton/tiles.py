@@ -12,18 +12,28 @@ import torch
 import triton
 import triton.language as tl
 
-from minisgl.kernel.attention_work import TILE_FIELDS, Partials, TileConfig, tile_config
-from minisgl.kernel.triton.blocks import LOG2_E, attend_block, load_block, load_item, load_pages, slots_of
+from minisgl.kernel.attention_work import TILE_FIELDS, Partials, TileConfig, Weighing, tile_config
+from minisgl.kernel.triton.blocks import (
+    add_sinks,
+    attend_block,
+    in_base_two,
+    load_block,
+    load_item,
+    load_pages,
+    load_sinks,
+    slots_of,
+)
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
 
 @triton.jit(do_not_specialize=["table_stride"])
 def _tiles(
-    q, queries, k_cache, v_cache, page_table, items, columns, out, part_o, part_lse,
+    q, queries, k_cache, v_cache, page_table, items, columns, out, part_o, part_lse, sinks,
     scale, q_stride, slot_stride, table_stride,
     PAGE_SIZE: tl.constexpr, NUM_KV_HEADS: tl.constexpr, GROUP: tl.constexpr, HEAD_DIM: tl.constexpr,
     FIELDS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    STAGES: tl.constexpr, CAUSAL: tl.constexpr, PRECISION: tl.constexpr, PDL: tl.constexpr,
+    STAGES: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr, CAP: tl.constexpr, PRECISION: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     column = tl.program_id(0) // NUM_KV_HEADS
     kv_head = tl.program_id(0) % NUM_KV_HEADS
@@ -32,6 +42,7 @@ def _tiles(
     dims = tl.arange(0, BLOCK_D)
     k_head = k_cache + kv_head * HEAD_DIM
     v_head = v_cache + kv_head * HEAD_DIM
+    sink = load_sinks(sinks, heads, in_tile < BLOCK_M)
     first_item = tl.load(columns + column)
     last_item = tl.load(columns + column + 1)
     first, count, table_row, begin, end, partial, position = load_item(items, first_item, last_item, FIELDS)
@@ -63,11 +74,17 @@ def _tiles(
             keys, values = load_block(k_head, v_head, at, dims, HEAD_DIM, BLOCK_D)
             seen = (positions < end)[None, :] & (positions[None, :] <= own_position[:, None])
             is_masked = start + BLOCK_N > begin + seen_by_all  # the last blocks alone
-            best, total, acc = attend_block(q_tile, keys, values, seen, is_masked, best, total, acc, scale, PRECISION)
+            if WINDOW:
+                seen = seen & (positions[None, :] > own_position[:, None] - WINDOW)
+                is_masked = is_masked | (start < position + count - WINDOW)  # the first, for the last query
+            best, total, acc = attend_block(
+                q_tile, keys, values, seen, is_masked, best, total, acc, scale, CAP, PRECISION
+            )
             pages = next_pages
         # Under way while this item is written.
         table = page_table + next_table_row.to(tl.int64) * table_stride
         pages = load_pages(table, next_begin + tl.arange(0, BLOCK_N), next_end, PAGE_SIZE)
+        total = add_sinks(total, best, sink, partial < 0)
         total = tl.where(total > 0, total, 1.0)  # it is 0 where nothing is seen
         acc = acc / total[:, None]
         if partial < 0:
@@ -93,18 +110,22 @@ def tile_attention(
     columns: torch.Tensor,
     out: torch.Tensor,
     partials: Partials,
+    weighing: Weighing,
     causal: bool,
+    window: int = 0,
     config: TileConfig | None = None,
 ) -> None:
     """See `torch_attention.tile_attention`. config: other than the one that is best as a rule."""
     num_kv_heads, head_dim = k_cache.shape[1:]
     config = config or tile_config(q.dtype, head_dim)
+    scale, cap = in_base_two(weighing)
     pdl = programmatic()
     _tiles[((len(columns) - 1) * num_kv_heads,)](
         q, queries, k_cache, v_cache, page_table, items, columns, out, partials.o, partials.lse,
-        head_dim**-0.5 * LOG2_E, q.stride(0), k_cache.stride(0), page_table.stride(0),
+        weighing.sinks, scale, q.stride(0), k_cache.stride(0), page_table.stride(0),
         PAGE_SIZE=page_size, NUM_KV_HEADS=num_kv_heads, GROUP=q.shape[1] // num_kv_heads, HEAD_DIM=head_dim,
         FIELDS=TILE_FIELDS, BLOCK_M=config.rows, BLOCK_N=config.block, BLOCK_D=triton.next_power_of_2(head_dim),
-        STAGES=config.stages, CAUSAL=causal, PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
+        STAGES=config.stages, CAUSAL=causal, WINDOW=window, CAP=cap,
+        PRECISION="ieee" if q.dtype == torch.float32 else "tf32", PDL=pdl,
         num_warps=config.num_warps, launch_pdl=pdl,
     )  # fmt: skip

@@ -7,10 +7,11 @@ import pytest
 import torch
 from support.interpreted import allow_loaded_bounds
 from support.paged_work import PagedRows, assert_joins_as
+from support.windowed_layers import LAYERS
 
 from minisgl.attention.decode_plan import plan_own
 from minisgl.kernel import torch_attention
-from minisgl.kernel.attention_work import ITEM_FIELDS, DecodeConfig, decode_config
+from minisgl.kernel.attention_work import ITEM_FIELDS, DecodeConfig, Weighing, decode_config
 from minisgl.kernel.triton import decode
 
 allow_loaded_bounds()
@@ -19,14 +20,24 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LENS = [40, 17, 1, 90]
 
 
-def check(case: PagedRows, lens: list[int], begins: list[int], num_columns: int, config: DecodeConfig = SMALL) -> None:
-    work = plan_own(case.table_idxs, np.array(begins), np.array(lens), num_columns, config.block)
+def check(
+    case: PagedRows,
+    lens: list[int],
+    begins: list[int],
+    num_columns: int,
+    config: DecodeConfig = SMALL,
+    softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
+    is_whole: bool = False,
+) -> None:
+    work = plan_own(case.table_idxs, np.array(begins), np.array(lens), num_columns, config.block, is_whole)
     items, columns = map(case.send, work)
+    arguments, weighing = (case.q, *case.cache, items, columns), Weighing(case.scale, softcap, sinks)
     assert_joins_as(
         case,
         len(work.items) // ITEM_FIELDS,
-        lambda out, partials: decode.paged_decode(case.q, *case.cache, items, columns, out, partials, config),
-        lambda out, partials: torch_attention.paged_decode(case.q, *case.cache, items, columns, out, partials),
+        lambda out, partials: decode.paged_decode(*arguments, out, partials, weighing, config),
+        lambda out, partials: torch_attention.paged_decode(*arguments, out, partials, weighing),
     )
 
 
@@ -54,6 +65,45 @@ def test_rows_that_begin_later_leave_partial_results():
 def test_rows_of_nothing_are_zeros():
     case = PagedRows([5, 1, 5], device=DEVICE)
     check(case, [5, 0, 5], [0, 0, 0], 2)
+
+
+@pytest.mark.parametrize("num_columns", [1, 7])
+def test_scores_are_capped(num_columns: int):
+    case = PagedRows(LENS, device=DEVICE)
+    case.scale = 4.0  # so that many are near the cap and beyond
+    check(case, LENS, [0] * 4, num_columns, softcap=5.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
+@pytest.mark.parametrize(("begins", "is_whole"), [([0] * 4, False), ([8, 0, 0, 48], False), ([8, 0, 0, 48], True)])
+@pytest.mark.parametrize("num_columns", [1, 7])
+def test_a_sink_counts_once_in_a_row_that_is_whole_and_not_in_partial_results(
+    num_columns: int, begins: list[int], is_whole: bool, dtype: torch.dtype
+):
+    case = PagedRows(LENS, dtype=dtype, device=DEVICE)
+    check(case, LENS, begins, num_columns, sinks=case.make_sinks(), is_whole=is_whole)
+
+
+def test_rows_of_nothing_but_a_sink_are_zeros():
+    case = PagedRows([5, 1, 5], device=DEVICE)
+    check(case, [5, 0, 5], [0, 0, 0], 2, sinks=case.make_sinks())
+
+
+@pytest.mark.parametrize("num_columns", [1, 7])
+def test_rows_of_a_window_are_whole_wherever_they_begin(num_columns: int):
+    check(PagedRows(LENS, device=DEVICE), LENS, [30, 7, 0, 80], num_columns, is_whole=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("windowed", [False, True], ids=["full", "windowed"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_layers_of_models_with_windows(name: str, dtype: torch.dtype, windowed: bool):
+    layer, lens = LAYERS[name], [9000, 1, 64, 4097, 129, 30, 3000]
+    case = PagedRows(lens, **layer.heads, page_size=16, dtype=dtype, device=DEVICE)
+    sinks, config = case.make_sinks() if layer.has_sinks else None, decode_config(dtype, layer.head_dim)
+    begins = [max(0, length - layer.window) if windowed else 0 for length in lens]
+    check(case, lens, begins, 49, config, layer.softcap, sinks, is_whole=True)
 
 
 @pytest.mark.gpu

@@ -7,11 +7,12 @@ import pytest
 import torch
 from support.interpreted import allow_loaded_bounds
 from support.paged_work import PagedRows, assert_joins_as
+from support.windowed_layers import LAYERS
 
 from minisgl.attention.decode_plan import TileWork, plan_extends, plan_own, plan_shared
 from minisgl.attention.shared_prefix import SharedRange
 from minisgl.kernel import torch_attention
-from minisgl.kernel.attention_work import TileConfig, tile_config
+from minisgl.kernel.attention_work import TileConfig, Weighing, tile_config
 from minisgl.kernel.triton import merge, tiles
 
 allow_loaded_bounds()
@@ -19,14 +20,23 @@ SMALL = TileConfig(rows=16, block=16, num_warps=4, stages=2)
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def check(case: PagedRows, work: TileWork, num_partials: int, causal: bool, config: TileConfig = SMALL) -> None:
+def check(
+    case: PagedRows,
+    work: TileWork,
+    num_partials: int,
+    causal: bool,
+    config: TileConfig = SMALL,
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: torch.Tensor | None = None,
+) -> None:
     queries, items, columns = map(case.send, work[:3])
-    arguments = (case.q, queries, *case.cache, items, columns)
+    arguments, weighing = (case.q, queries, *case.cache, items, columns), Weighing(case.scale, softcap, sinks)
     assert_joins_as(
         case,
         num_partials,
-        lambda out, partials: tiles.tile_attention(*arguments, out, partials, causal, config),
-        lambda out, partials: torch_attention.tile_attention(*arguments, out, partials, causal),
+        lambda out, partials: tiles.tile_attention(*arguments, out, partials, weighing, causal, window, config),
+        lambda out, partials: torch_attention.tile_attention(*arguments, out, partials, weighing, causal, window),
     )
 
 
@@ -61,8 +71,33 @@ def test_prompts_after_cached_tokens(head_dim: int, page_size: int, num_columns:
     check(case, work, 100, causal=True)
 
 
+@pytest.mark.parametrize("num_columns", [1, 20])
+@pytest.mark.parametrize("window", [1, 3, 16, 30, 100])
+def test_prompts_see_no_further_than_their_window(window: int, num_columns: int):
+    cached, lens = np.array([0, 67, 5]), np.array([41, 84, 6])
+    case = PagedRows(lens.tolist(), num_queries=int((lens - cached).sum()), device=DEVICE)
+    work = plan_extends(case.table_idxs, cached, lens, 5, num_columns, SMALL.block, window)
+    check(case, work, 200, causal=True, window=window)
+
+
+@pytest.mark.parametrize("num_columns", [1, 20])
+@pytest.mark.parametrize("causal", [True, False])
+def test_capped_scores_and_sinks(causal: bool, num_columns: int):
+    """A sink is no part of a partial result."""
+    if causal:
+        cached, lens = np.array([0, 37, 5]), np.array([21, 44, 6])
+        case = PagedRows(lens.tolist(), num_queries=int((lens - cached).sum()), device=DEVICE)
+        work = plan_extends(case.table_idxs, cached, lens, 5, num_columns, SMALL.block)
+    else:
+        case = PagedRows([72, 80, 75], shared=72, device=DEVICE)
+        work = shared_work(case, [72, 80, 75], 72, num_columns, SMALL)
+    case.scale = 4.0
+    check(case, work, 100, causal=causal, softcap=5.0, sinks=case.make_sinks())
+
+
+@pytest.mark.parametrize("has_sinks", [False, True])
 @pytest.mark.parametrize("counts", [[2, 1, 3], [9, 0, 1]])
-def test_partial_results_are_joined_row_by_row(counts: list[int]):
+def test_partial_results_are_joined_row_by_row(counts: list[int], has_sinks: bool):
     case = PagedRows([1] * 3, head_dim=24, device=DEVICE)
     begins = case.send(np.cumsum([0, *counts]).astype(np.int32))
     total = sum(counts)
@@ -74,7 +109,7 @@ def test_partial_results_are_joined_row_by_row(counts: list[int]):
         partials.o.copy_(torch.randn(partials.o.shape, generator=generator.manual_seed(1)))
         partials.lse.copy_(torch.randn(partials.lse.shape, generator=generator.manual_seed(2)) * 9)
         partials.lse[parts[0]] = -float("inf")  # a tile of a prompt that saw nothing of one cut
-        join(out, partials, parts, begins)
+        join(out, partials, parts, begins, case.make_sinks() if has_sinks else None)
         results.append(out)
     torch.testing.assert_close(*results, equal_nan=True)
 
@@ -96,3 +131,18 @@ def test_the_shapes_of_models(head_dim: int, group: int, dtype: torch.dtype, pag
     for num_columns in (1, 40):
         work = plan_extends(case.table_idxs, cached, lens, config.rows // group, num_columns, config.block)
         check(case, work, 4000, causal=True, config=config)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("windowed", [False, True], ids=["full", "windowed"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_the_layers_of_models_with_windows(name: str, dtype: torch.dtype, windowed: bool):
+    layer, cached, lens = LAYERS[name], np.array([0, 4000]), np.array([300, 4200])
+    config, window = tile_config(dtype, layer.head_dim), layer.window if windowed else 0
+    case = PagedRows(lens.tolist(), num_queries=500, **layer.heads, page_size=16, dtype=dtype, device=DEVICE)
+    sinks = case.make_sinks() if layer.has_sinks else None
+    for num_columns in (1, 40):
+        pieces = (config.rows // layer.group, num_columns, config.block)
+        work = plan_extends(case.table_idxs, cached, lens, *pieces, window)
+        check(case, work, 8000, causal=True, config=config, window=window, softcap=layer.softcap, sinks=sinks)
