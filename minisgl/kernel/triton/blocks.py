@@ -78,19 +78,9 @@ def absorb_parts(part_o, part_lse, parts, is_part, heads, is_head, dims, best, t
 
 
 @triton.jit
-def load_sinks(sinks, heads, is_head):
-    """Those of heads [G], to base 2; None if there are none."""
-    if sinks is not None:
-        return tl.load(sinks + heads, mask=is_head, other=0.0).to(tl.float32) * _LOG2_E
-    return None
-
-
-@triton.jit
-def add_sinks(total, best, sink, is_whole):
-    """The sum [G] of a softmax whose maximum is best [G], with the sinks [G] if there are any and the row is whole."""
-    if sink is not None:
-        return total + tl.where(is_whole, tl.exp2(sink - best), 0.0)
-    return total
+def add_sinks(total, best, sinks):
+    """The sum [G] of a softmax whose maximum is best [G], to base 2, with the score of each head's sink [G]."""
+    return total + tl.exp2(sinks.to(tl.float32) * _LOG2_E - best)
 
 
 @triton.jit

@@ -22,7 +22,6 @@ from minisgl.kernel.triton.blocks import (
     load_block,
     load_item,
     load_pages,
-    load_sinks,
     slots_of,
 )
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
@@ -50,7 +49,8 @@ def _decode(
     in_tile = is_head[:, None] & (dims < HEAD_DIM)[None, :]
     k_head = k_cache + kv_head * HEAD_DIM
     v_head = v_cache + kv_head * HEAD_DIM
-    sink = load_sinks(sinks, heads, is_head)
+    if sinks is not None:
+        own_sinks = tl.load(sinks + heads, mask=is_head, other=0.0)  # weights, which no kernel writes
     # The plan and the page table are of this step's beginning: no kernel that may still run writes them.
     first_item = tl.load(columns + column)
     last_item = tl.load(columns + column + 1)
@@ -79,7 +79,8 @@ def _decode(
         # Under way while this item is written.
         table = page_table + next_table_row.to(tl.int64) * table_stride
         pages = load_pages(table, next_begin + tl.arange(0, BLOCK_N), next_end, PAGE_SIZE)
-        total = add_sinks(total, best, sink, count == 1)
+        if sinks is not None:
+            total = tl.where(count == 1, add_sinks(total, best, own_sinks), total)
         total = tl.where(total > 0, total, 1.0)  # it is 0 where nothing is seen
         acc = acc / total[:, None]
         if count == 1:  # it is all there is of this row
@@ -105,7 +106,8 @@ def _decode(
                             part_o, part_lse, parts, parts < first + count, joined_heads, in_group, dims,
                             whole, sums, joined, NUM_KV_HEADS * GROUP, HEAD_DIM,
                         )  # fmt: skip
-                    sums = add_sinks(sums, whole, load_sinks(sinks, joined_heads, in_group), True)
+                    if sinks is not None:
+                        sums = add_sinks(sums, whole, tl.load(sinks + joined_heads, mask=in_group, other=0.0))
                     joined = joined / tl.where(in_group, sums, 1.0)[:, None]
                     o = out + (row * NUM_KV_HEADS * GROUP + joined_heads)[:, None] * HEAD_DIM + dims[None, :]
                     inside = in_group[:, None] & (dims < HEAD_DIM)[None, :]

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 
 from minisgl.kernel.attention_work import Partials
-from minisgl.kernel.triton.blocks import absorb_parts, add_sinks, load_sinks
+from minisgl.kernel.triton.blocks import absorb_parts, add_sinks
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
 
 # A head a warp, so that warps join nothing with one another; measured (docs/lab-notes.md).
@@ -46,7 +46,8 @@ def _merge(
         index = start + AT_ONCE + tl.arange(0, AT_ONCE)
         which = tl.load(parts + index, mask=index < end, other=0)
     o = out + (row * NUM_HEADS + heads)[:, None] * HEAD_DIM + dims[None, :]
-    total = add_sinks(total, best, load_sinks(sinks, heads, is_head), True)
+    if sinks is not None:
+        total = add_sinks(total, best, tl.load(sinks + heads, mask=is_head, other=0.0))
     joined = acc / tl.where(is_head, total, 1.0)[:, None]
     tl.store(o, joined.to(out.dtype.element_ty), mask=is_head[:, None] & (dims < HEAD_DIM)[None, :])
 

@@ -20,7 +20,6 @@ from minisgl.kernel.triton.blocks import (
     load_block,
     load_item,
     load_pages,
-    load_sinks,
     slots_of,
 )
 from minisgl.kernel.triton.launch import begin_next, programmatic, wait_for_last
@@ -42,7 +41,8 @@ def _tiles(
     dims = tl.arange(0, BLOCK_D)
     k_head = k_cache + kv_head * HEAD_DIM
     v_head = v_cache + kv_head * HEAD_DIM
-    sink = load_sinks(sinks, heads, in_tile < BLOCK_M)
+    if sinks is not None:
+        own_sinks = tl.load(sinks + heads)  # weights, which no kernel writes
     first_item = tl.load(columns + column)
     last_item = tl.load(columns + column + 1)
     first, count, table_row, begin, end, partial, position = load_item(items, first_item, last_item, FIELDS)
@@ -84,7 +84,8 @@ def _tiles(
         # Under way while this item is written.
         table = page_table + next_table_row.to(tl.int64) * table_stride
         pages = load_pages(table, next_begin + tl.arange(0, BLOCK_N), next_end, PAGE_SIZE)
-        total = add_sinks(total, best, sink, partial < 0)
+        if sinks is not None:
+            total = tl.where(partial < 0, add_sinks(total, best, own_sinks), total)
         total = tl.where(total > 0, total, 1.0)  # it is 0 where nothing is seen
         acc = acc / total[:, None]
         if partial < 0:
