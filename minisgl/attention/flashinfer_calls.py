@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -27,6 +28,7 @@ KV = tuple[torch.Tensor, torch.Tensor]
 DTYPES = (torch.bfloat16, torch.float16)
 HEAD_DIMS = (64, 128, 256)
 MIN_CAPABILITY = (8, 0)
+TAKE_ANOTHER = "take 'auto' or 'triton'"
 # Of each wrapper that a graph has: a plan for a batch takes a few ten thousand bytes.
 GRAPH_INT_WORKSPACE = 1 << 20
 MIN_FLOAT_WORKSPACE = 128 << 20
@@ -50,13 +52,14 @@ def library() -> Any:
 
 @dataclass(frozen=True)
 class CallShape:
-    """What is the same for all calls."""
+    """What is the same for all calls. scale: of q . k."""
 
     page_size: int
     num_qo_heads: int
     num_kv_heads: int
     head_dim: int
     dtype: torch.dtype
+    scale: float
 
     @property
     def group(self) -> int:
@@ -72,19 +75,37 @@ class CallShape:
         return max(MIN_FLOAT_WORKSPACE, max(decode_rows, prefill_rows) * (self.head_dim + 1) * 4 + (1 << 20))
 
 
-def check_supported(dtype: torch.dtype, head_dim: int) -> None:
-    """ValueError if FlashInfer has no kernel for such numbers or heads."""
+def check_supported(dtype: torch.dtype, head_dim: int, windows: Sequence[int], softcap: float) -> None:
+    """ValueError if FlashInfer has no kernel for such numbers or heads, or is not called for such layers here."""
     if dtype not in DTYPES:
         raise ValueError(f"attention_backend='flashinfer' takes bfloat16 and float16, not dtype={dtype}")
     if head_dim not in HEAD_DIMS:
         raise ValueError(f"attention_backend='flashinfer' takes head_dim 64, 128 and 256, not {head_dim}")
+    if any(windows):
+        raise ValueError(
+            f"attention_backend='flashinfer' serves no model with sliding windows, here of {max(windows)} tokens: "
+            f"{TAKE_ANOTHER}"
+        )
+    if softcap:
+        raise ValueError(
+            f"attention_backend='flashinfer' serves no model with soft-capped scores, here at {softcap:g}: "
+            f"{TAKE_ANOTHER}"
+        )
+
+
+def check_no_sinks(sinks: torch.Tensor | None) -> None:
+    """ValueError if there are any. No config tells of them, but known models have windows, too: refused before."""
+    if sinks is not None:
+        raise ValueError(f"attention_backend='flashinfer' serves no model with attention sinks: {TAKE_ANOTHER}")
 
 
 def checked_shape(config: AttnConfig) -> CallShape:
     """Errors of `check_supported`."""
     dtype = config.kv_pool.k_cache(0).dtype
-    check_supported(dtype, config.head_dim)
-    return CallShape(config.page_size, config.num_qo_heads, config.num_kv_heads, config.head_dim, dtype)
+    form = config.form
+    check_supported(dtype, config.head_dim, form.windows, form.softcap)
+    heads = (config.num_qo_heads, config.num_kv_heads, config.head_dim)
+    return CallShape(config.page_size, *heads, dtype, form.scale)
 
 
 def capability(device: torch.device) -> tuple[int, int]:
@@ -166,7 +187,7 @@ class DecodeCall:
         self._pinned.wait()
         shape = self._shape
         heads = (shape.num_qo_heads, shape.num_kv_heads, shape.head_dim, shape.page_size)
-        dtypes = {"q_data_type": shape.dtype, "kv_data_type": shape.dtype}
+        kinds = {"q_data_type": shape.dtype, "kv_data_type": shape.dtype, "sm_scale": shape.scale}
         pages = kv.pages[:0] if self._is_static else kv.pages  # static ones lie where they are read
         if self._planned:
             # This plan copies no lengths: they are on the device already. It reads the last ones on the host, and would
@@ -174,12 +195,12 @@ class DecodeCall:
             library().fast_decode_plan(
                 *(self._wrapper, kv.indptr, pages, kv.last_lens_host, *heads),
                 global_override_indptr_cpu=kv.indptr_host,
-                **dtypes,
+                **kinds,
             )
             if not self._is_static:
                 self._wrapper._paged_kv_last_page_len_buf = kv.last_lens
         else:
-            self._wrapper.plan(kv.indptr_host, pages, kv.last_lens_host, *heads, **dtypes)
+            self._wrapper.plan(kv.indptr_host, pages, kv.last_lens_host, *heads, **kinds)
             self._planned = True
         self._pinned.sent()
 
@@ -207,6 +228,7 @@ class PrefillCall:
             causal=causal,
             q_data_type=shape.dtype,
             kv_data_type=shape.dtype,
+            sm_scale=shape.scale,
         )
         self._pinned.sent()
 

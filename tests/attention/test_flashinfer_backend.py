@@ -13,7 +13,7 @@ import torch
 from support import fake_flashinfer
 from support.attention import AttentionCase, Row, Shape, assert_close
 
-from minisgl.attention import flashinfer_backend, flashinfer_calls
+from minisgl.attention import AttnForm, flashinfer_backend, flashinfer_calls
 from minisgl.attention.flashinfer_backend import FlashInferAttnBackend
 from minisgl.attention.flashinfer_plan import cut_ranges, merge_parts, prefers_fa3
 from minisgl.attention.shared_prefix import GroupCost, SharedRange
@@ -67,7 +67,7 @@ def run(case: AttentionCase, groups: Sequence[PrefixGroup] = (), layers: Sequenc
         staging.send()
     for layer_id in layers:
         case.store_new(layer_id)
-        out = backend.forward(case.q, case.k, case.v, layer_id, meta)
+        out = backend.forward(case.q, case.k, case.v, layer_id, meta, case.sinks)
     return out
 
 
@@ -220,6 +220,34 @@ def test_what_flashinfer_has_no_kernel_for_is_refused(change: dict[str, Any], me
         FlashInferAttnBackend(case.config())
 
 
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        (
+            AttnForm(scale=0.125, windows=(0, 4096)),
+            "serves no model with sliding windows, here of 4096 tokens: take 'a",
+        ),
+        (AttnForm(scale=0.125, softcap=50.0, windows=(0, 0)), "serves no model with soft-capped scores, here at 50: t"),
+    ],
+)
+@pytest.mark.usefixtures("fake")
+def test_windows_and_capped_scores_are_refused(form: AttnForm, message: str):
+    with pytest.raises(ValueError, match=message):
+        FlashInferAttnBackend(AttentionCase([Row(0, 1)], shape(), form=form).config())
+
+
+@pytest.mark.usefixtures("fake")
+def test_sinks_are_refused():
+    with pytest.raises(ValueError, match="serves no model with attention sinks: take 'auto' or 'triton'"):
+        run(AttentionCase([Row(0, 1)], shape(), has_sinks=True))
+
+
+@pytest.mark.usefixtures("fake")
+def test_the_scale_is_that_of_the_model():
+    case = AttentionCase([Row(9, 1), Row(3, 4)], shape(), form=AttnForm(scale=0.4, windows=(0, 0)))
+    assert_close(run(case), case.expected(), torch.bfloat16)
+
+
 def test_a_cpu_is_refused():
     with pytest.raises(ValueError, match="needs an NVIDIA GPU, not device='cpu'"):
         flashinfer_calls.capability(torch.device("cpu"))
@@ -235,13 +263,17 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch):
 
 def test_the_workspace_holds_two_tiles_of_prompts_a_multiprocessor():
     """128 queries of a group of 8 heads, 128 dims and a sum each: 139 MB on 132 multiprocessors, over the least."""
-    alone = flashinfer_calls.CallShape(page_size=16, num_qo_heads=8, num_kv_heads=1, head_dim=128, dtype=torch.bfloat16)
+    alone = flashinfer_calls.CallShape(
+        16, num_qo_heads=8, num_kv_heads=1, head_dim=128, dtype=torch.bfloat16, scale=1.0
+    )
     assert alone.float_workspace_bytes(max_rows=1, num_sms=132) > 2 * 132 * 128 * 8 * 129 * 4 > 128 << 20
 
 
 def test_the_workspace_holds_the_larger_tiles_of_decodes_in_large_groups():
     """A graph of 100 rows, each of 40 heads, reckons with 99 tiles of 64 more than it needs to hold them all."""
-    alone = flashinfer_calls.CallShape(page_size=1, num_qo_heads=40, num_kv_heads=1, head_dim=128, dtype=torch.bfloat16)
+    alone = flashinfer_calls.CallShape(
+        1, num_qo_heads=40, num_kv_heads=1, head_dim=128, dtype=torch.bfloat16, scale=1.0
+    )
     tiles = -(-100 * 40 // 64) + 99
     assert alone.float_workspace_bytes(max_rows=100, num_sms=1) > tiles * 64 * 40 * 129 * 4 > 128 << 20
 

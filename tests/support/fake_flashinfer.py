@@ -29,9 +29,10 @@ class _Wrapper:
         assert len(indptr) == len(last_lens) + 1
         self.indptr, self.pages, self._paged_kv_last_page_len_buf = indptr, pages, last_lens
 
-    def _note_plan(self, indptr_host: torch.Tensor, heads: tuple[int, ...], dtypes: dict[str, Any]) -> None:
+    def _note_plan(self, indptr_host: torch.Tensor, heads: tuple[int, ...], kinds: dict[str, Any]) -> None:
         assert indptr_host.device.type == "cpu"
-        assert dtypes["q_data_type"] == dtypes["kv_data_type"] == torch.bfloat16
+        assert kinds["q_data_type"] == kinds["kv_data_type"] == torch.bfloat16
+        self.scale: float = kinds["sm_scale"]
         self.planned = indptr_host.tolist()
         self.num_qo_heads, self.num_kv_heads, self.head_dim, self.page_size = heads
         self.num_plans += 1
@@ -68,7 +69,7 @@ class BatchDecodeWithPagedKVCacheWrapper(_Wrapper):
     def reset_workspace_buffer(self, workspace: torch.Tensor, int_workspace: torch.Tensor) -> None:
         assert workspace.dtype == int_workspace.dtype == torch.uint8
 
-    def plan(self, indptr: torch.Tensor, pages: torch.Tensor, last_lens: torch.Tensor, *heads: int, **dtypes: Any):
+    def plan(self, indptr: torch.Tensor, pages: torch.Tensor, last_lens: torch.Tensor, *heads: int, **kinds: Any):
         self._check(last_lens, pages, heads)
         if self.is_static:
             self.indptr.copy_(indptr)
@@ -76,7 +77,7 @@ class BatchDecodeWithPagedKVCacheWrapper(_Wrapper):
             self._paged_kv_last_page_len_buf.copy_(last_lens)
         else:
             self._keep(indptr, pages, last_lens)
-        self._note_plan(indptr, heads, dtypes)
+        self._note_plan(indptr, heads, kinds)
 
     def _check(self, last_lens: torch.Tensor, pages: torch.Tensor, heads: tuple[int, ...]) -> None:
         assert self.use_tensor_cores, "kernels on CUDA cores are for some groups of heads only"
@@ -88,9 +89,8 @@ class BatchDecodeWithPagedKVCacheWrapper(_Wrapper):
         assert q.shape == out.shape == (len(self._paged_kv_last_page_len_buf), self.num_qo_heads, self.head_dim)
         assert out.is_contiguous()
         for row in range(len(q)):
-            _attend(
-                q[row : row + 1], *self._read(kv, row), out[row : row + 1], lse[row : row + 1] if return_lse else None
-            )
+            to = out[row : row + 1], lse[row : row + 1] if return_lse else None
+            _attend(q[row : row + 1].double() * self.scale, *self._read(kv, row), *to)
 
 
 def fast_decode_plan(
@@ -100,13 +100,13 @@ def fast_decode_plan(
     last_lens: torch.Tensor,
     *heads: int,
     global_override_indptr_cpu: torch.Tensor,
-    **dtypes: Any,
+    **kinds: Any,
 ) -> None:
     assert wrapper.num_plans > 0, "the module is chosen by the first plan"
     wrapper._check(last_lens, pages, heads)
     if not wrapper.is_static:
         wrapper._keep(indptr, pages, torch.zeros_like(last_lens))  # those of the host, which no kernel can read
-    wrapper._note_plan(global_override_indptr_cpu, heads, dtypes)
+    wrapper._note_plan(global_override_indptr_cpu, heads, kinds)
 
 
 class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
@@ -123,12 +123,12 @@ class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
         last_lens: torch.Tensor,
         *heads: int,
         causal: bool,
-        **dtypes: Any,
+        **kinds: Any,
     ) -> None:
         assert len(q_indptr) == len(indptr)
         self.q_indptr, self.causal = q_indptr.tolist(), causal
         self._keep(indptr, pages, last_lens)
-        self._note_plan(indptr, heads, dtypes)
+        self._note_plan(indptr, heads, kinds)
 
     def run(self, q: torch.Tensor, kv: Any, out: torch.Tensor, lse: torch.Tensor | None, return_lse: bool) -> None:
         assert len(q) == self.q_indptr[-1], "q.shape[0] does not match qo_indptr[-1]"
@@ -136,12 +136,13 @@ class BatchPrefillWithPagedKVCacheWrapper(_Wrapper):
         assert out.is_contiguous()
         for run, (begin, end) in enumerate(zip(self.q_indptr[:-1], self.q_indptr[1:], strict=True)):
             k, v = self._read(kv, run)
-            _attend(q[begin:end], k, v, out[begin:end], lse[begin:end] if return_lse else None, self.causal)
+            to = out[begin:end], lse[begin:end] if return_lse else None
+            _attend(q[begin:end].double() * self.scale, k, v, *to, self.causal)
 
 
 def _attend(q: Any, k: Any, v: Any, out: torch.Tensor, lse: torch.Tensor | None, causal: bool = False) -> None:
-    """q, out [Q, Hq, D], k, v [N, Hq, D], lse [Q, Hq]. causal: aligned at the end."""
-    scores = torch.einsum("qhd,khd->qhk", q.double(), k) / q.shape[-1] ** 0.5
+    """q, scaled, and out [Q, Hq, D], k, v [N, Hq, D], lse [Q, Hq]. causal: aligned at the end."""
+    scores = torch.einsum("qhd,khd->qhk", q, k)
     if causal:
         seen = torch.ones(len(q), len(k), dtype=torch.bool).tril(len(k) - len(q))
         scores = scores.masked_fill(~seen[:, None], float("-inf"))
