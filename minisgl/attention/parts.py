@@ -8,7 +8,13 @@ Every token's context is read in up to three disjoint parts, joined by log-sum-e
         PrefixPart, once a group     PrefixPart            ExtendPart
                                |------- PagedPart or DecodePart ----------|   a row with one new token
 
-Shape letters: T tokens in the batch, B rows of a part, Hq query heads, D head dim.
+In a layer with a window, a row that is longer than the window is read in one part, from where the window begins:
+
+    0 ............ begin ................................... device_len
+    | seen by none   |------------- PagedPart or DecodePart ------------|   a row with one new token
+                     |------------------- BandParts --------------------|   a row with several
+
+Shape letters: T tokens in the batch, B rows of a part, Hq query heads, D head dim, N keys.
 """
 
 from __future__ import annotations
@@ -34,6 +40,18 @@ class ExtendPart:
 
     tokens: Index
     num_reqs: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BandPart:
+    """Some new tokens of one row, each of which sees the window that ends with it. slots: of all that any of them sees.
+
+    mask: float32 [1, 1, T, N], -inf where a token does not see a slot.
+    """
+
+    tokens: slice
+    slots: Index
+    mask: torch.Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,11 +83,12 @@ class DecodePart:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TorchAttnMetadata:
-    """num_gathered: most slots that any part copies together."""
+class LayerParts:
+    """All that a layer reads. num_gathered: most slots that any part copies together."""
 
     prefixes: tuple[PrefixPart, ...]
     extends: tuple[ExtendPart, ...]
+    bands: tuple[BandPart, ...]
     paged: PagedPart | None
     decodes: tuple[DecodePart, ...]
     num_gathered: int
@@ -77,4 +96,8 @@ class TorchAttnMetadata:
     @property
     def only_paged(self) -> PagedPart | None:
         """The paged part if it is all there is."""
-        return None if self.prefixes or self.extends else self.paged
+        return None if self.prefixes or self.extends or self.bands else self.paged
+
+
+TorchAttnMetadata = tuple[LayerParts, ...]
+"""By layer; those that see equally far have the same."""

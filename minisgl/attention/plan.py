@@ -13,7 +13,7 @@ import torch
 
 from minisgl.attention.buckets import length_buckets
 from minisgl.attention.index import Index, IntArray, index_len, make_index
-from minisgl.attention.parts import DecodePart, ExtendPart, PagedPart, PrefixPart, TorchAttnMetadata
+from minisgl.attention.parts import BandPart, DecodePart, ExtendPart, LayerParts, PagedPart, PrefixPart
 from minisgl.attention.shared_prefix import GATHERED, PAGED, SharedRange, choose_shared
 from minisgl.core import Batch
 
@@ -24,6 +24,8 @@ MAX_BUCKET_BYTES = 6 << 20
 MIN_IN_PLACE_BYTES = 512 << 10
 # ... and always while there are so few decode rows that a bucket would spare next to no calls.
 MAX_ROWS_IN_PLACE = 2
+# Tokens of a band: each is scored with as many keys again as it does not see, and a smaller one is more calls.
+BAND_TOKENS = 256
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,12 @@ class AttnShape:
 
 
 class BatchPlanner:
-    """Plans one batch. table [B, P]: its rows of the page table. shared_prefix: whether ranges are read once."""
+    """Plans one batch for layers that see `window` tokens, 0: all.
 
-    def __init__(self, batch: Batch, table: IntArray, shape: AttnShape, shared_prefix: bool) -> None:
+    table [B, P]: its rows of the page table. shared_prefix: whether ranges are read once.
+    """
+
+    def __init__(self, batch: Batch, table: IntArray, shape: AttnShape, shared_prefix: bool, window: int) -> None:
         self._groups = batch.groups if shared_prefix else ()
         self._table = table
         self._shape = shape
@@ -56,26 +61,33 @@ class BatchPlanner:
         self._cached = batch.cached_lens.astype(np.int64)
         self._extend = batch.extend_lens.astype(np.int64)
         self._first_token = np.cumsum(self._extend) - self._extend
+        self._window = window
+        self._is_long = (self._cached + self._extend > window) & (window > 0)  # [B] rows with something out of sight
+        self._band_masks: dict[tuple[int, int], torch.Tensor] = {}
 
-    def plan(self) -> TorchAttnMetadata:
+    def plan(self) -> LayerParts:
         shared, start = self._shared_ranges()
         prefixes = (*self._shared_parts(shared), *self._private_parts(start))
         decodes = () if self._shape.paged else tuple(self._decode_parts(start))
-        return TorchAttnMetadata(
+        bands = tuple(self._bands())
+        return LayerParts(
             prefixes=prefixes,
             extends=tuple(self._extend_parts()),
+            bands=bands,
             paged=self._paged_part(start) if self._shape.paged else None,
             decodes=decodes,
-            num_gathered=_most_gathered((*prefixes, *decodes)),
+            num_gathered=_most_gathered((*prefixes, *bands, *decodes)),
         )
 
     def _shared_ranges(self) -> tuple[list[SharedRange], IntArray]:
-        """What is read once for several rows, and [B] up to where that is. Paged decodes are grouped by themselves,
-        for it takes more of them to make a group pay."""
+        """What is read once for several rows, and [B] from where each is read alone: from the end of that, or from
+        where the window of its first new token begins. Paged decodes are grouped by themselves, for it takes more of
+        them to make a group pay."""
         is_paged = (self._extend == 1) & self._shape.paged
-        paged, paged_begins = choose_shared(self._groups, is_paged, PAGED)
-        others, begins = choose_shared(self._groups, ~is_paged, GATHERED)
-        return paged + others, np.where(is_paged, paged_begins, begins)
+        paged, paged_begins = choose_shared(self._groups, is_paged & ~self._is_long, PAGED)
+        others, begins = choose_shared(self._groups, ~is_paged & ~self._is_long, GATHERED)
+        windows = np.maximum(0, self._cached + 1 - self._window)
+        return paged + others, np.where(self._is_long, windows, np.where(is_paged, paged_begins, begins))
 
     def _slots(self, rows: IntArray | int, positions: IntArray) -> IntArray:
         """The slots of `positions` of `rows`, which broadcast against each other."""
@@ -97,17 +109,40 @@ class BatchPlanner:
 
     def _private_parts(self, start: IntArray) -> Iterator[PrefixPart]:
         """What the rows with several new tokens alone see of what was computed before; `start` [B] is shared."""
-        for row in np.flatnonzero((self._extend > 1) & (start < self._cached)):
+        for row in np.flatnonzero((self._extend > 1) & (start < self._cached) & ~self._is_long):
             slots = self._slots(int(row), np.arange(start[row], self._cached[row]))
             yield PrefixPart(self._index(self._tokens(np.array([row]))), self._index(slots))
 
     def _extend_parts(self) -> Iterator[ExtendPart]:
-        for extend_len in np.unique(self._extend[self._extend > 1]):
-            rows = np.flatnonzero(self._extend == extend_len)
+        several = (self._extend > 1) & ~self._is_long
+        for extend_len in np.unique(self._extend[several]):
+            rows = np.flatnonzero(several & (self._extend == extend_len))
             yield ExtendPart(self._index(self._tokens(rows)), len(rows))
 
+    def _bands(self) -> Iterator[BandPart]:
+        """Rows with several new tokens that are longer than the window."""
+        for row in np.flatnonzero((self._extend > 1) & self._is_long):
+            cached, token = int(self._cached[row]), int(self._first_token[row])
+            end = cached + int(self._extend[row])
+            for first in range(cached, end, BAND_TOKENS):
+                begin, stop = max(0, first + 1 - self._window), min(end, first + BAND_TOKENS)
+                slots = self._index(self._slots(int(row), np.arange(begin, stop)))
+                tokens = slice(token + first - cached, token + stop - cached)
+                yield BandPart(tokens, slots, self._band_mask(stop - first, stop - begin))
+
+    def _band_mask(self, num_tokens: int, num_slots: int) -> torch.Tensor:
+        """Of the last `num_tokens` of `num_slots` positions."""
+        key = num_tokens, num_slots
+        if key not in self._band_masks:
+            slots = np.arange(num_slots)
+            tokens = slots[-num_tokens:, None]
+            is_seen = (slots <= tokens) & (slots > tokens - self._window)
+            mask = np.where(is_seen, np.float32(0), np.float32("-inf"))
+            self._band_masks[key] = torch.from_numpy(mask[None, None]).to(self._device)
+        return self._band_masks[key]
+
     def _paged_part(self, start: IntArray) -> PagedPart | None:
-        """Rows with one new token, from `start` [B] on, which is the beginning of a page."""
+        """Rows with one new token, from `start` [B] on."""
         rows = np.flatnonzero(self._extend == 1)
         if len(rows) == 0:
             return None
@@ -127,7 +162,7 @@ class BatchPlanner:
         last, size = int(self._cached[row]), self._page_size
         pages = self._table[row, start // size : last // size + 1]
         slots = pages if size == 1 else (pages[:, None] * size + np.arange(size, dtype=pages.dtype)).ravel()
-        return slots[: last + 1 - start]
+        return slots[start % size :][: last + 1 - start]
 
     def _decode_parts(self, start: IntArray) -> Iterator[DecodePart]:
         """Rows with one new token, from `start` [B] on: long runs of slots in place, the others in buckets."""
@@ -164,5 +199,5 @@ class BatchPlanner:
         return torch.from_numpy(mask[:, None, None, :]).to(self._device)
 
 
-def _most_gathered(parts: Iterable[PrefixPart | DecodePart]) -> int:
+def _most_gathered(parts: Iterable[PrefixPart | BandPart | DecodePart]) -> int:
     return max((index_len(part.slots) for part in parts if not isinstance(part.slots, slice)), default=0)

@@ -1,20 +1,30 @@
 """Attention in plain PyTorch, on any device: the path for CPUs, and the reference for every other backend.
 
 Shape letters: T tokens in the batch, B requests of a part, Hkv KV heads, G query heads that share one (a group),
-D head dim, Q queries, N keys, P pages a row.
+D head dim, Q queries, N keys, P pages a row, Hq = Hkv * G.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 import torch
 
 from minisgl.attention.base import AttnConfig, BaseAttnBackend
 from minisgl.attention.index import Index, IntArray, put, take
-from minisgl.attention.parts import DecodePart, ExtendPart, PagedPart, PrefixPart, TorchAttnMetadata
+from minisgl.attention.parts import (
+    BandPart,
+    DecodePart,
+    ExtendPart,
+    LayerParts,
+    PagedPart,
+    PrefixPart,
+    TorchAttnMetadata,
+)
 from minisgl.attention.plan import AttnShape, BatchPlanner
 from minisgl.core import Batch, Staging
 from minisgl.kernel import decode_attention, has_cpp
-from minisgl.kernel.torch_ops import attention, merge_states
+from minisgl.kernel.torch_ops import add_sinks, attention, merge_states
 from minisgl.utils.math import div_ceil
 
 State = tuple[torch.Tensor, torch.Tensor]
@@ -34,6 +44,10 @@ class TorchAttnBackend(BaseAttnBackend):
         self._kv_pool = config.kv_pool
         self._host_table = config.host_table
         self._shared_prefix = config.shared_prefix
+        self._windows = config.form.windows
+        form = config.form
+        self._attention = partial(attention, scale=form.scale, softcap=form.softcap)
+        self._decode_attention = partial(decode_attention, scale=form.scale, softcap=form.softcap)
         self._shape = AttnShape(
             *(config.page_size, config.num_qo_heads, config.num_kv_heads, config.head_dim),
             *(sample.dtype, sample.device),
@@ -43,10 +57,17 @@ class TorchAttnBackend(BaseAttnBackend):
 
     def plan(self, batch: Batch, staging: Staging, padded: int | None = None) -> TorchAttnMetadata:
         assert padded is None, "these forward passes cannot be captured"
-        meta = BatchPlanner(batch, self._table_of(batch), self._shape, self._shared_prefix).plan()
-        if meta.num_gathered > len(self._scratch[0]):
-            self._scratch = self._new_scratch(meta.num_gathered)
-        return meta
+        longest, table = int(batch.device_lens.max()), self._table_of(batch)
+        # A window that hides nothing in this batch is none.
+        windows = [window if window < longest else 0 for window in self._windows]
+        parts = {
+            window: BatchPlanner(batch, table, self._shape, self._shared_prefix, window).plan()
+            for window in set(windows)
+        }
+        num_gathered = max(of_window.num_gathered for of_window in parts.values())
+        if num_gathered > len(self._scratch[0]):
+            self._scratch = self._new_scratch(num_gathered)
+        return tuple(parts[window] for window in windows)
 
     def forward(
         self,
@@ -58,28 +79,37 @@ class TorchAttnBackend(BaseAttnBackend):
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See the base class. Parts are joined in float32; each part's own result has q's dtype."""
-        if meta.only_paged is not None:
-            return self._attend_paged(q, layer_id, meta.only_paged)
-        return self._attend_parts(q, k, v, layer_id, meta)
+        parts = meta[layer_id]
+        paged = parts.only_paged
+        if paged is None:
+            out, lse = self._attend_parts(q, k, v, layer_id, parts)
+        else:
+            out, lse = self._attend_paged(q, layer_id, paged), paged.lse
+        if sinks is not None:
+            add_sinks(out.view(q.shape), lse.view(q.shape[:-1]), sinks)
+        return out.to(q.dtype)
 
     def _attend_parts(
-        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, meta: TorchAttnMetadata
-    ) -> torch.Tensor:
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, layer_id: int, parts: LayerParts
+    ) -> State:
+        """o [T, Hq * D] of q's dtype or float32, lse [T, Hq]."""
         q = q.view(len(q), self._shape.num_kv_heads, -1, self._shape.head_dim)
-        out = q.new_empty(q.shape, dtype=torch.float32 if meta.prefixes else q.dtype)
+        out = q.new_empty(q.shape, dtype=torch.float32 if parts.prefixes else q.dtype)
         lse = q.new_empty(q.shape[:-1], dtype=torch.float32)
-        for extend in meta.extends:
-            _put_state(out, lse, extend.tokens, _attend_new_tokens(q, k, v, extend))
-        if meta.paged is not None:
-            o = self._attend_paged(take(q, meta.paged.tokens).flatten(1, 2), layer_id, meta.paged)
-            _put_state(out, lse, meta.paged.tokens, (o.view(-1, *q.shape[1:]), meta.paged.lse.view(-1, *q.shape[1:-1])))
-        for decode in meta.decodes:
+        for extend in parts.extends:
+            _put_state(out, lse, extend.tokens, self._attend_new_tokens(q, k, v, extend))
+        for band in parts.bands:
+            _put_state(out, lse, band.tokens, self._attend_band(q, layer_id, band))
+        if (paged := parts.paged) is not None:
+            o = self._attend_paged(take(q, paged.tokens).flatten(1, 2), layer_id, paged)
+            _put_state(out, lse, paged.tokens, (o.view(-1, *q.shape[1:]), paged.lse.view(-1, *q.shape[1:-1])))
+        for decode in parts.decodes:
             _put_state(out, lse, decode.tokens, self._attend_own(q, layer_id, decode))
-        for prefix in meta.prefixes:
+        for prefix in parts.prefixes:
             o, prefix_lse = self._attend_prefix(q, layer_id, prefix)
             merged = merge_states(take(out, prefix.tokens), take(lse, prefix.tokens), o.float(), prefix_lse)
             _put_state(out, lse, prefix.tokens, merged)
-        return out.to(q.dtype).flatten(1)
+        return out.flatten(1), lse.flatten(1)
 
     def _new_scratch(self, num_slots: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Two buffers [num_slots, Hkv, D] like the pool's layers."""
@@ -99,35 +129,50 @@ class TorchAttnBackend(BaseAttnBackend):
     def _attend_paged(self, q: torch.Tensor, layer_id: int, part: PagedPart) -> torch.Tensor:
         """One query a request, q [B, Hq, D], to its own keys, read where they lie; fills the part's o and lse."""
         keys, values = self._kv_pool.k_cache(layer_id), self._kv_pool.v_cache(layer_id)
-        decode_attention(q, keys, values, part.slots, part.indptr, part.o, part.lse)
+        self._decode_attention(q, keys, values, part.slots, part.indptr, part.o, part.lse)
         return part.o
 
     def _attend_own(self, q: torch.Tensor, layer_id: int, part: DecodePart) -> State:
         """One query a request to its own keys; the group's heads are the kernel's query rows, so keys are read once."""
         queries = take(q, part.tokens)
         keys, values = (_by_request(x, len(queries)).transpose(1, 2) for x in self._read(layer_id, part.slots))
-        return attention(queries, keys, values, mask=part.mask)
+        return self._attention(queries, keys, values, mask=part.mask)
 
     def _attend_prefix(self, q: torch.Tensor, layer_id: int, part: PrefixPart) -> State:
         """Every query of every request to the same keys, in one call: per KV head, [T, G] is folded into Q = T * G."""
         queries = take(q, part.tokens).transpose(0, 1)
         keys, values = (x.transpose(0, 1)[None] for x in self._read(layer_id, part.slots))
-        o, lse = attention(queries.flatten(1, 2)[None], keys, values)
+        o, lse = self._attention(queries.flatten(1, 2)[None], keys, values)
         return o.reshape(queries.shape).transpose(0, 1), lse.reshape(queries.shape[:-1]).transpose(0, 1)
 
+    def _attend_new_tokens(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, part: ExtendPart) -> State:
+        """New tokens to one another: nothing is read from the pool, and no mask, for the kernel skips what is later."""
+        queries, keys, values = (_by_request(take(x, part.tokens), part.num_reqs) for x in (q, k, v))
+        return self._attend_by_head(queries, keys, values, causal=True)
 
-def _attend_new_tokens(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, part: ExtendPart) -> State:
-    """New tokens to one another: nothing is read from the pool, and no mask, for the kernel skips what is later.
+    def _attend_band(self, q: torch.Tensor, layer_id: int, part: BandPart) -> State:
+        """New tokens of one request to what any of them sees, in the pool, less what the mask takes away."""
+        keys, values = self._read(layer_id, part.slots)
+        return self._attend_by_head(q[part.tokens][None], keys[None], values[None], mask=part.mask)
 
-    The group is a batch dimension (a view of k and v for one request): a causal call takes no folded queries.
-    """
-    queries, keys, values = (_by_request(take(x, part.tokens), part.num_reqs) for x in (q, k, v))
-    num_reqs, num_queries, num_kv_heads, group, head_dim = queries.shape
-    keys, values = (x.transpose(1, 2).expand(group, *(-1,) * 4).flatten(0, 1) for x in (keys, values))
-    o, lse = attention(queries.permute(3, 0, 2, 1, 4).flatten(0, 1), keys, values, causal=True)
-    o = o.reshape(group, num_reqs, num_kv_heads, num_queries, head_dim).permute(1, 3, 2, 0, 4)
-    lse = lse.reshape(group, num_reqs, num_kv_heads, num_queries).permute(1, 3, 2, 0)
-    return o.flatten(0, 1), lse.flatten(0, 1)
+    def _attend_by_head(
+        self,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        causal: bool = False,
+        mask: torch.Tensor | None = None,
+    ) -> State:
+        """queries [B, Q, Hkv, G, D] to keys, values [B, N, Hkv, D]. T = B * Q.
+
+        The group is a batch dimension (a view of the keys for one request): folded queries would want a mask each.
+        """
+        num_reqs, num_queries, num_kv_heads, group, head_dim = queries.shape
+        keys, values = (x.transpose(1, 2).expand(group, *(-1,) * 4).flatten(0, 1) for x in (keys, values))
+        o, lse = self._attention(queries.permute(3, 0, 2, 1, 4).flatten(0, 1), keys, values, causal=causal, mask=mask)
+        o = o.reshape(group, num_reqs, num_kv_heads, num_queries, head_dim).permute(1, 3, 2, 0, 4)
+        lse = lse.reshape(group, num_reqs, num_kv_heads, num_queries).permute(1, 3, 2, 0)
+        return o.flatten(0, 1), lse.flatten(0, 1)
 
 
 def _by_request(x: torch.Tensor, num_reqs: int) -> torch.Tensor:

@@ -34,7 +34,7 @@ _SIGNATURES = {
     "gelu_tanh_and_mul": "pnnpt",
     "apply_rotary": "pnnnnppt",
     "store_cache": "pppnnppnnt",
-    "decode_attention": "pnppppnnnnppt>t",
+    "decode_attention": "pnppppnnnnffppt>t",
     "grouped_linear": "pnnnpnppt",
 }
 _OF_GROUPS = {"packed_bytes": "nnn>n", "pack_groups": "pppnnnp"}  # on codes, which are uint8
@@ -171,6 +171,8 @@ def decode_attention(
     indptr: torch.Tensor,
     o: torch.Tensor,
     lse: torch.Tensor,
+    scale: float,
+    softcap: float = 0.0,
 ) -> None:
     rows, num_qo_heads, dim = q.shape
     assert _has_dense_rows(q), q.stride()
@@ -183,7 +185,8 @@ def decode_attention(
     assert _is_dense(lse, (rows, num_qo_heads), torch.float32), (q.shape, lse.shape, lse.dtype)
     has_memory = functions()["decode_attention", q.dtype](
         *(q.data_ptr(), q.stride(0), k_cache.data_ptr(), v_cache.data_ptr(), slots.data_ptr(), indptr.data_ptr()),
-        *(rows, num_qo_heads, num_kv_heads, dim, o.data_ptr(), lse.data_ptr(), torch.get_num_threads()),
+        *(rows, num_qo_heads, num_kv_heads, dim, scale, softcap),
+        *(o.data_ptr(), lse.data_ptr(), torch.get_num_threads()),
     )
     if not has_memory:
         raise MemoryError(f"no memory for attention to {slots.numel()} tokens")

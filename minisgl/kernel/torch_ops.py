@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from minisgl.utils.grouped_tensor import GroupedTensor
 
 # Queries that `attention_by_matmul` takes at a time: bounds its float32 scores to QUERY_BLOCK * N a head.
-QUERY_BLOCK = 1024
+QUERY_BLOCK = 256
 # In place of a token: the row's hidden state is not finite, so that its KV cannot be trusted.
 BROKEN = -2
 # What `sample_tokens` of the Triton kernels reads of each row; it has no reference here (see `engine.settings`).
@@ -126,17 +126,20 @@ def decode_attention(
     indptr: torch.Tensor,
     o: torch.Tensor,
     lse: torch.Tensor,
+    scale: float,
+    softcap: float = 0.0,
 ) -> None:
     """Attention of one query a row to the keys and values in that row's slots of the pool, with its log-sum-exp.
 
     q [B, Hq, D], rows any stride apart; k_cache, v_cache [slots, Hkv, D] of q's dtype. slots int32: row b reads
-    [indptr[b], indptr[b + 1]) of it, at least one; indptr [B + 1] int32. Scale is 1 / sqrt(D).
+    [indptr[b], indptr[b + 1]) of it, at least one; indptr [B + 1] int32. scale, softcap: see `attention`.
     Writes o [B, Hq * D] of q's dtype and lse [B, Hq] float32.
     """
     num_kv_heads, head_dim = k_cache.shape[1:]
     for row, (begin, end) in enumerate(itertools.pairwise(indptr.tolist())):
         keys, values = (x[slots[begin:end].long()].transpose(0, 1)[None] for x in (k_cache, v_cache))
-        state = attention_by_matmul(q[row].view(1, num_kv_heads, -1, head_dim), keys, values)
+        queries = q[row].view(1, num_kv_heads, -1, head_dim)
+        state = attention_by_matmul(queries, keys, values, scale=scale, softcap=softcap)
         o[row], lse[row] = (part.flatten() for part in state)
 
 
@@ -156,49 +159,77 @@ def fill_kv_indices(
 
 
 def attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, mask: torch.Tensor | None = None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    scale: float,
+    softcap: float = 0.0,
+    causal: bool = False,
+    mask: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Softmax attention with its log-sum-exp, so that `merge_states` can join it with attention to other keys.
 
-    q [B, H, Q, D]; k, v [B, H, N, D], any strides with a dense last dim. causal: query i sees keys 0 .. i (Q == N).
-    mask: float32, broadcastable to [B, 1, 1, N], added to the scaled scores. Scale is 1 / sqrt(D).
+    q [B, H, Q, D]; k, v [B, H, N, D], any strides with a dense last dim. A score is s = scale * q . k, or
+    softcap * tanh(s / softcap) if softcap is not 0. causal: query i sees keys 0 .. i (Q == N). mask: float32,
+    broadcastable to [B, 1, Q, N], added to the scores.
     Returns o [B, H, Q, D] of q's dtype and lse [B, H, Q] float32. Every query must see a key.
     """
-    if q.device.type == "cpu":
-        return _attention_by_flash_on_cpu(q, k, v, causal, mask)
-    return attention_by_matmul(q, k, v, causal=causal, mask=mask)
+    if q.device.type == "cpu" and not softcap:
+        return _attention_by_flash_on_cpu(q, k, v, scale, causal, mask)
+    return attention_by_matmul(q, k, v, scale=scale, softcap=softcap, causal=causal, mask=mask)
 
 
 def _attention_by_flash_on_cpu(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, mask: torch.Tensor | None
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scale: float, causal: bool, mask: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The operator under scaled_dot_product_attention on a CPU, which alone gives the log-sum-exp away.
 
     Two to ten times as fast as matmuls with a softmax between them (docs/lab-notes.md).
     """
     flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-    out, lse = flash(q, k, v, 0.0, causal, attn_mask=mask)
+    out, lse = flash(q, k, v, 0.0, causal, attn_mask=mask, scale=scale)
     return out, lse
 
 
 def attention_by_matmul(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *, causal: bool = False, mask: torch.Tensor | None = None
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    scale: float,
+    softcap: float = 0.0,
+    causal: bool = False,
+    mask: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The same as `attention`, spelt out; softmax in float32, `QUERY_BLOCK` queries at a time."""
     outs, lses = [], []
     for start in range(0, q.shape[2], QUERY_BLOCK):
         block = q[:, :, start : start + QUERY_BLOCK]
         num_keys = start + block.shape[2] if causal else k.shape[2]
-        scores = torch.matmul(block, k[:, :, :num_keys].transpose(2, 3)).float() * q.shape[-1] ** -0.5
+        scores = _scores(block, k[:, :, :num_keys], scale, softcap)
         if causal:
             later = torch.ones(scores.shape[2:], dtype=torch.bool, device=q.device).triu_(start + 1)
             scores = scores.masked_fill_(later, float("-inf"))
         if mask is not None:
-            scores = scores.add_(mask)
+            scores = scores.add_(mask if mask.shape[2] == 1 else mask[:, :, start : start + QUERY_BLOCK])
         lse = torch.logsumexp(scores, dim=-1)
         outs.append(torch.matmul(torch.exp(scores - lse[..., None]).to(v.dtype), v[:, :, :num_keys]))
         lses.append(lse)
     return torch.cat(outs, dim=2), torch.cat(lses, dim=2)
+
+
+def _scores(q: torch.Tensor, k: torch.Tensor, scale: float, softcap: float) -> torch.Tensor:
+    products = torch.matmul(q, k.transpose(2, 3)).float()
+    return products.mul_(scale / softcap).tanh_().mul_(softcap) if softcap else products.mul_(scale)
+
+
+def add_sinks(o: torch.Tensor, lse: torch.Tensor, sinks: torch.Tensor) -> None:
+    """Give each head's softmax one more score, which has no value: o [..., H, D] becomes less, in place.
+
+    lse [..., H] float32: of the scores so far; sinks [H]. With p = exp(lse), o *= p / (p + exp(sink)).
+    """
+    o.copy_(o.float() * torch.sigmoid(lse - sinks.float())[..., None])
 
 
 def merge_states(

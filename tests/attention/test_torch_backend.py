@@ -92,14 +92,14 @@ def test_several_levels_of_prefixes_are_as_by_the_book(without: str, request: py
         request.getfixturevalue("without_cpp")
     rows = [Row(700 + n, 1 + n // 5, shared=shared) for n, shared in enumerate((64, 64, 640, 128, 640, 128, 320, 320))]
     case = AttentionCase(rows, Shape(), scattered=True)
-    assert len(case.backend().plan(case.batch(), HostStaging()).prefixes) > 2
+    assert len(case.backend().plan(case.batch(), HostStaging())[0].prefixes) > 2
     assert_close(case.run(), case.expected(), torch.float32)
 
 
 def test_nothing_is_read_together_where_that_is_turned_off():
     case = AttentionCase([Row(1000, 1, shared=1000)] * 20, Shape())
     config = replace(case.config(), shared_prefix=False)
-    assert create_attention_backend("torch", config).plan(case.batch(), HostStaging()).prefixes == ()
+    assert create_attention_backend("torch", config).plan(case.batch(), HostStaging())[0].prefixes == ()
 
 
 @pytest.fixture
@@ -120,26 +120,26 @@ def test_every_kind_of_batch_is_as_by_the_book_without_cpp(name: str, dtype: tor
 def test_long_rows_of_wide_heads_are_read_in_place():
     shape = Shape(page_size=16, num_kv_heads=8, group=1, head_dim=128)
     case = AttentionCase([Row(150, 1), Row(20, 1), Row(200, 1), Row(30, 1)], shape)
-    meta = case.backend().plan(case.batch(), HostStaging())
-    assert sum(isinstance(part.slots, slice) for part in meta.decodes) == 2
+    parts = case.backend().plan(case.batch(), HostStaging())[0]
+    assert sum(isinstance(part.slots, slice) for part in parts.decodes) == 2
     assert_close(case.run(), case.expected(), torch.float32)
 
 
 @pytest.mark.usefixtures("without_cpp")
 def test_a_single_stream_in_order_copies_nothing():
     case = AttentionCase([Row(70, 1)], Shape())
-    meta = case.backend().plan(case.batch(), HostStaging())
-    assert meta.num_gathered == 0
-    assert meta.decodes[0].mask is None
+    parts = case.backend().plan(case.batch(), HostStaging())[0]
+    assert parts.num_gathered == 0
+    assert parts.decodes[0].mask is None
 
 
 @pytest.mark.usefixtures("eager_groups")
 def test_a_shared_prefix_is_read_once():
     rows = [Row(260, 1, shared=256)] * 8
     case = AttentionCase(rows, Shape())
-    meta = case.backend().plan(case.batch(), HostStaging())
-    assert [part.slots for part in meta.prefixes] == [slice(4, 260)]
-    own = meta.decodes if meta.paged is None else [meta.paged]
+    parts = case.backend().plan(case.batch(), HostStaging())[0]
+    assert [part.slots for part in parts.prefixes] == [slice(4, 260)]
+    own = parts.decodes if parts.paged is None else [parts.paged]
     assert sum(len(part.slots) for part in own) == 8 * 5
 
 
@@ -181,8 +181,8 @@ def test_the_page_table_is_read_anew_by_every_plan():
 
 def last_slot(backend, case: AttentionCase) -> int:
     """Where the only row's last token is read from."""
-    meta = backend.plan(case.batch(), HostStaging())
-    (part,) = meta.decodes if meta.paged is None else [meta.paged]
+    parts = backend.plan(case.batch(), HostStaging())[0]
+    (part,) = parts.decodes if parts.paged is None else [parts.paged]
     return part.slots.stop - 1 if isinstance(part.slots, slice) else int(part.slots[-1])
 
 

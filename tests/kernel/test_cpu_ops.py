@@ -143,8 +143,17 @@ def test_not_a_number_stays_one_in_bfloat16():
 class Decodes:
     """Rows of these lengths in scattered slots of a pool that holds NaN everywhere else; q lies among k and v."""
 
-    def __init__(self, lengths: list[int], group: int, head_dim: int, dtype: torch.dtype, kv_heads: int = 2) -> None:
+    def __init__(
+        self,
+        lengths: list[int],
+        group: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        kv_heads: int = 2,
+        softcap: float = 0.0,
+    ) -> None:
         self.lengths, num_slots = lengths, sum(lengths) + 40
+        self.scale, self.softcap = 0.9 * head_dim**-0.5, softcap
         order = torch.randperm(num_slots, generator=torch.Generator().manual_seed(3)).int()
         self.slots = order[: sum(lengths)]
         self.indptr = torch.tensor([0, *lengths]).cumsum(0).int()
@@ -167,7 +176,7 @@ class Decodes:
         """o [B, Hq, D], lse [B, Hq]."""
         rows, heads, dim = q.shape
         o, lse = torch.empty(rows, heads * dim, dtype=q.dtype), torch.empty(rows, heads)
-        ops.decode_attention(q, *self.caches, slots, indptr, o, lse)
+        ops.decode_attention(q, *self.caches, slots, indptr, o, lse, self.scale, self.softcap)
         return o.view(q.shape), lse
 
     def by_the_book(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -177,7 +186,9 @@ class Decodes:
             slots = self.slots[self.indptr[row] : self.indptr[row + 1]].long()
             k, v = (cache[slots].double().transpose(0, 1) for cache in self.caches)
             q = self.q[row].double().view(len(k), -1, k.shape[-1])
-            scores = q @ k.transpose(1, 2) / k.shape[-1] ** 0.5
+            scores = q @ k.transpose(1, 2) * self.scale
+            if self.softcap:
+                scores = self.softcap * torch.tanh(scores / self.softcap)
             states.append(((scores.softmax(-1) @ v).flatten(0, 1), scores.logsumexp(-1).flatten()))
         o, lse = zip(*states, strict=True)
         return torch.stack(o), torch.stack(lse)
@@ -190,7 +201,8 @@ def assert_by_the_book(case: Decodes) -> None:
     (o, lse), (exact_o, exact_lse) = case.run(), case.by_the_book()
     assert o.dtype == case.q.dtype
     assert lse.dtype == torch.float32
-    tolerance = 2e-6 if o.dtype == torch.float32 else 2**-8  # half a unit in the last place, of values up to 4
+    # Scores that are capped are within 2e-7 of the cap. bfloat16: half a unit in the last place, of values up to 4.
+    tolerance = 2e-6 + 2e-7 * case.softcap if o.dtype == torch.float32 else 2**-8
     torch.testing.assert_close(o.double(), exact_o, rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(lse.double(), exact_lse, rtol=0, atol=1e-5)
 
@@ -208,8 +220,21 @@ def test_decodes_of_any_group(group: int, dtype: torch.dtype):
     assert_by_the_book(Decodes([3, 150], group, 32, dtype, kv_heads=1))
 
 
-def test_the_reference_of_decodes_is_by_the_book():
-    case = Decodes([1, 5, 300], 3, 24, torch.float32)
+@DTYPES
+@pytest.mark.parametrize("softcap", [0.5, 3, 50])
+def test_decodes_with_a_soft_cap_are_as_by_the_book(softcap: float, dtype: torch.dtype):
+    assert_by_the_book(Decodes(LENGTHS, 3, 64, dtype, softcap=softcap))
+
+
+def test_a_soft_cap_holds_where_products_are_huge():
+    case = Decodes([1, 20, 300], 3, 64, torch.float32, softcap=5)
+    case.q *= 1e6
+    assert_by_the_book(case)
+
+
+@pytest.mark.parametrize("softcap", [0, 3])
+def test_the_reference_of_decodes_is_by_the_book(softcap: float):
+    case = Decodes([1, 5, 300], 3, 24, torch.float32, softcap=softcap)
     o, lse = case.run(torch_ops)
     exact_o, exact_lse = case.by_the_book()
     torch.testing.assert_close(o.double(), exact_o, rtol=0, atol=1e-5)

@@ -42,8 +42,10 @@ int has_memory(Body body) {
     }                                                                                                                  \
     int decode_attention_##SUFFIX(const T* q, int64_t q_stride, const T* k_cache, const T* v_cache,                   \
                                    const int32_t* slots, const int32_t* indptr, int64_t rows, int64_t qo_heads,        \
-                                   int64_t kv_heads, int64_t dim, T* o, float* lse, int threads) {                     \
-        const Decode<T> args{q, q_stride, k_cache, v_cache, slots, indptr, rows, qo_heads, kv_heads, dim, o, lse};     \
+                                   int64_t kv_heads, int64_t dim, float scale, float softcap, T* o, float* lse,        \
+                                   int threads) {                                                                      \
+        const Decode<T> args{q,        q_stride, k_cache, v_cache, slots,   indptr, rows,                              \
+                             qo_heads, kv_heads, dim,     scale,   softcap, o,      lse};                              \
         return has_memory([&] { decode_attention(args, threads); });                                                   \
     }                                                                                                                  \
     void grouped_linear_##SUFFIX(const T* x, int64_t rows, int64_t inputs, int64_t outputs, const void* groups,        \

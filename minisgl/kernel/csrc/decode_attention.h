@@ -28,6 +28,7 @@ struct Decode {
     const int32_t* slots;        // of row b: [indptr[b], indptr[b + 1]), at least one
     const int32_t* indptr;
     int64_t rows, qo_heads, kv_heads, dim;
+    float scale, softcap;  // a product becomes softcap * tanh(scale * product / softcap); with softcap 0, scale * product
     T* o;        // [B, Hq, D]
     float* lse;  // [B, Hq]
 
@@ -76,6 +77,17 @@ inline void score_keys(const Decode<T>& args, const Chunk* chunk, const T* keys,
     }
 }
 
+// Products [count, up to a whole vector] become scores that are nowhere beyond softcap; -inf stays as it is.
+// tanh(x) = 1 - 2 / (e^2x + 1).
+inline void cap_scores(float* scores, int64_t count, float scale, float softcap) {
+    const Vec nothing = splat(-std::numeric_limits<float>::infinity());
+    for (int64_t t = 0; t < count; t += LANES) {
+        const Vec products = load(scores + t);
+        const Vec capped = softcap - 2 * softcap / (exp(products * (2 * scale / softcap)) + 1);
+        store(scores + t, products == nothing ? nothing : capped);
+    }
+}
+
 // Scores [count, up to a whole vector] become weights exp(scale * (score - greatest)).
 inline void weigh(float* scores, int64_t count, float scale, float* greatest, float* total) {
     Vec most = load(scores);
@@ -118,7 +130,9 @@ void attend_heads(const Decode<T>& args, const Chunk* chunk, int64_t first, Quer
     score_keys<NQ>(args, chunk, args.k_cache + head * dim, queries, scores);
 
     float* greatest = partial + args.qo_heads * dim + first;
-    const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
+    if (args.softcap > 0)
+        for (int j = 0; j < NQ; j++) cap_scores(scores + j * CHUNK, chunk->count, args.scale, args.softcap);
+    const float scale = args.softcap > 0 ? 1 : args.scale;
     for (int j = 0; j < NQ; j++)
         weigh(scores + j * CHUNK, chunk->count, scale, greatest + j, greatest + args.qo_heads + j);
 
