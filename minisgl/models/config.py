@@ -30,8 +30,9 @@ class ModelConfig:
     architecture: Hugging Face's class name. dtype: of the checkpoint. max_position_embeddings: the context length in
     tokens. layers_without_rope: whose q and k do not turn by position. windows: how many tokens each layer sees, itself
     included, 0: all; empty: no layer has a window. attn_scale: of q . k, None: 1 / sqrt(head_dim). attn_softcap: see
-    `minisgl.attention.AttnForm`. local_rope: of layers with a window, None: as in the others. hidden_act: a key of
-    `minisgl.kernel.linear.GATES`. logit_softcap: a logit x becomes logit_softcap * tanh(x / logit_softcap); 0: x.
+    `minisgl.attention.AttnForm`. local_layers: those whose kind is sliding_attention, be their window
+    ever so wide. local_rope: how these turn, None: as the others. hidden_act: a key of `minisgl.kernel.linear.GATES`.
+    logit_softcap: a logit x becomes logit_softcap * tanh(x / logit_softcap); 0: x.
     """
 
     architecture: str
@@ -44,6 +45,7 @@ class ModelConfig:
     vocab_size: int
     max_position_embeddings: int
     rope: RopeConfig = field(default_factory=RopeConfig)
+    local_layers: frozenset[int] = frozenset()
     local_rope: RopeConfig | None = None
     rms_norm_eps: float = 1e-6
     attention_bias: bool = False
@@ -97,7 +99,8 @@ class ModelConfig:
             attention_bias=flag(config, "attention_bias"),
             mlp_bias=flag(config, "mlp_bias"),
             tie_word_embeddings=flag(config, "tie_word_embeddings"),
-            hidden_act=config.get("hidden_act", "silu"),
+            local_layers=_local_layers(config),
+            hidden_act=_activation(config),
             dtype=_dtype(config),
             **model.config_fields(config),
         )
@@ -126,7 +129,7 @@ def _architecture(config: Mapping[str, Any]) -> str:
 
 
 def _check_supported(config: Mapping[str, Any], context: int, activations: tuple[str, ...]) -> None:
-    if (act := config.get("hidden_act", "silu")) not in activations:
+    if (act := _activation(config)) not in activations:
         raise ValueError(f"hidden_act={act!r} is not supported; known: {', '.join(map(repr, activations))}")
     # transformers writes 0 for some models that do not use a window
     window = count(config, "sliding_window", context) if flag(config, "use_sliding_window", True) else context
@@ -134,6 +137,15 @@ def _check_supported(config: Mapping[str, Any], context: int, activations: tuple
         raise ValueError(f"sliding_window={window} is in use, and only full attention is supported")
     if other := sorted(set(names(config, "layer_types")) - {"full_attention"}):
         raise ValueError(f"layer_types has {', '.join(other)}, and only full_attention is supported")
+
+
+def _activation(config: Mapping[str, Any]) -> Any:
+    act = config.get("hidden_act", "silu")
+    return "gelu_pytorch_tanh" if act in ("gelu_new", "gelu_fast") else act  # one formula, written in three ways
+
+
+def _local_layers(config: Mapping[str, Any]) -> frozenset[int]:
+    return frozenset(i for i, kind in enumerate(names(config, "layer_types")) if kind == "sliding_attention")
 
 
 def _dtype(config: Mapping[str, Any]) -> torch.dtype:
