@@ -67,8 +67,10 @@ class TritonAttnBackend(BaseAttnBackend):
         self._config = config
         sample = config.kv_pool.k_cache(0)
         self._shape = _work_shape(config, sample)
-        self._windows = sorted(set(config.form.windows))
-        self._kinds = [self._windows.index(window) for window in config.form.windows]
+        longest = config.page_table.shape[1] * config.page_size
+        windows = [window if window < longest else 0 for window in config.form.windows]
+        self._windows = sorted(set(windows))
+        self._kinds = [self._windows.index(window) for window in windows]
         chooser = SharedChooser(_group_cost(config, sample, self._shape)) if config.shared_prefix else None
         self._planners = {
             window: WindowPlanner(

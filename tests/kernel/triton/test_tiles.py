@@ -72,12 +72,12 @@ def test_prompts_after_cached_tokens(head_dim: int, page_size: int, num_columns:
 
 
 @pytest.mark.parametrize("num_columns", [1, 20])
-@pytest.mark.parametrize("window", [1, 3, 16, 30, 100])
+@pytest.mark.parametrize("window", [1, 7, 18, 40])
 def test_prompts_see_no_further_than_their_window(window: int, num_columns: int):
-    cached, lens = np.array([0, 67, 5]), np.array([41, 84, 6])
+    cached, lens = np.array([0, 37, 5]), np.array([21, 44, 6])
     case = PagedRows(lens.tolist(), num_queries=int((lens - cached).sum()), device=DEVICE)
     work = plan_extends(case.table_idxs, cached, lens, 5, num_columns, SMALL.block, window)
-    check(case, work, 200, causal=True, window=window)
+    check(case, work, 100, causal=True, window=window)
 
 
 @pytest.mark.parametrize("num_columns", [1, 20])
