@@ -56,7 +56,8 @@ class GGUFCheckpoint:
 
     def iter_weights(self) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
         for name, name_in_hf in self._names.items():
-            yield name_in_hf, self._read(name)
+            with self.file.resident(name):
+                yield name_in_hf, self._read(name)
 
     def _end_tokens_by_text(self) -> set[int]:
         """Control tokens that end a text in any model; not the unknown token, which SmolLM2 calls <|endoftext|>."""

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
 
 from minisgl.utils.json_file import read_json
+from minisgl.utils.mapped_file import MappedFile
 from minisgl.utils.model_files import files_of
 from minisgl.utils.model_files import names as names_of
 
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
-_FLOATS = ("F64", "F32", "F16", "BF16")
+_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_LENGTH_BYTES = 8  # of the number before the header
 
 
 class SafetensorsFiles:
@@ -31,18 +33,51 @@ class SafetensorsFiles:
     def __init__(self, folder: Path) -> None:
         index = folder / _INDEX
         wanted = _read_index(index) if index.is_file() else {_find_single(folder): None}
-        self._names = {file: _check_header(file, names) for file, names in wanted.items()}
+        self._shards = [_Shard(file, names) for file, names in wanted.items()]
 
     @property
     def num_tensors(self) -> int:
-        return sum(len(names) for names in self._names.values())
+        return sum(len(shard.tensors) for shard in self._shards)
 
     def iter_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Names and tensors, file by file in the order of their bytes. Keeps no tensor."""
-        for file, names in self._names.items():
-            with _opened(file) as handle:
-                for name in names:
-                    yield name, handle.get_tensor(name)
+        for shard in self._shards:
+            yield from shard.iter_tensors()
+
+
+class _Entry(NamedTuple):
+    """A tensor in a file: what it is, and its bytes from the start of the file."""
+
+    dtype: str
+    shape: list[int]
+    offset: int
+    num_bytes: int
+
+
+class _Shard:
+    """One file. wanted: the names to take, None stands for all. Errors as of `SafetensorsFiles`."""
+
+    def __init__(self, path: Path, wanted: set[str] | None) -> None:
+        _check_whole(path)
+        self._file = MappedFile(path)
+        entries = _read_entries(self._file)
+        if missing := (wanted or set()).difference(entries):
+            raise ValueError(f"{path} lacks {min(missing)!r}, which {_INDEX} places there")
+        taken = [(name, entry) for name, entry in entries.items() if wanted is None or name in wanted]
+        self.tensors = dict(sorted(taken, key=lambda item: item[1].offset))
+        for name, entry in self.tensors.items():
+            if entry.dtype not in _DTYPES:
+                known = ", ".join(_DTYPES)
+                raise ValueError(f"{path}, tensor {name!r}: dtype {entry.dtype} is not supported, only {known}")
+
+    def iter_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for name, entry in self.tensors.items():
+            with self._file.resident(entry.offset, entry.num_bytes):
+                yield name, self._tensor(entry)
+
+    def _tensor(self, entry: _Entry) -> torch.Tensor:
+        raw = torch.from_numpy(self._file.bytes_at(entry.offset, entry.num_bytes))
+        return raw.view(_DTYPES[entry.dtype]).view(entry.shape)
 
 
 def _find_single(folder: Path) -> Path:
@@ -74,31 +109,29 @@ def _read_index(index: Path) -> Mapping[Path, set[str] | None]:
     return shards
 
 
-def _check_header(file: Path, wanted: set[str] | None) -> list[str]:
-    """The names to take from one file, in the order of their bytes. wanted: None stands for all."""
-    with _opened(file) as handle:
-        present = handle.offset_keys()
-        if missing := (wanted or set()).difference(present):
-            raise ValueError(f"{file} lacks {min(missing)!r}, which {_INDEX} places there")
-        names = [name for name in present if wanted is None or name in wanted]
-        for name in names:
-            dtype = handle.get_slice(name).get_dtype()
-            if dtype not in _FLOATS:
-                raise ValueError(f"{file}, tensor {name!r}: dtype {dtype} is not supported, only {', '.join(_FLOATS)}")
-    return names
-
-
 def _if_stale(folder: Path) -> str:
     """Saving anew what fits one file leaves the old index behind, but whoever copied a part of a model has one, too."""
     return f"; if {_SINGLE} is the whole model, remove the index" if (folder / _SINGLE).is_file() else ""
 
 
-@contextmanager
-def _opened(file: Path) -> Iterator[Any]:
+def _check_whole(file: Path) -> None:
+    """That the file is there, its header makes sense, and every tensor is as long as it should be."""
     if not file.is_file():
         raise ValueError(f"{file} is missing, though {_INDEX} names it{_if_stale(file.parent)}")
     try:
-        with safe_open(file, framework="pt") as handle:
-            yield handle
+        with safe_open(file, framework="pt"):
+            pass
     except SafetensorError as error:
         raise ValueError(f"{file} is cut off or damaged: {error}") from None
+
+
+def _read_entries(file: MappedFile) -> dict[str, _Entry]:
+    """What the header of a checked file says: a number of bytes, and as many of JSON; offsets count from there."""
+    start = _LENGTH_BYTES + int.from_bytes(file.data[:_LENGTH_BYTES], "little")
+    header = json.loads(file.data[_LENGTH_BYTES:start])
+    header.pop("__metadata__", None)
+    entries = {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        entries[name] = _Entry(entry["dtype"], entry["shape"], start + begin, end - begin)
+    return entries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +24,12 @@ class GGUFFile(GGUFHeader):
     def raw(self, name: str) -> npt.NDArray[np.uint8]:
         """The bytes of a tensor as they are in the file, [num_bytes], not copied."""
         info = self.tensors[name]
-        return np.frombuffer(self._data, np.uint8, info.num_bytes, info.offset)
+        return self._file.bytes_at(info.offset, info.num_bytes)
+
+    def resident(self, name: str) -> AbstractContextManager[None]:
+        """In this block the bytes of a tensor are in memory; see `MappedFile`."""
+        info = self.tensors[name]
+        return self._file.resident(info.offset, info.num_bytes)
 
     def read(self, name: str) -> torch.Tensor:
         """The values of a tensor, of its `shape`, on the CPU. F16 and BF16 keep their dtype, all others are float32.

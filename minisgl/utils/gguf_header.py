@@ -8,7 +8,6 @@ weight is read. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.m
 from __future__ import annotations
 
 import math
-import mmap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from minisgl.utils.byte_cursor import ByteCursor
+from minisgl.utils.mapped_file import MappedFile
 
 FLOATS = ("F32", "F16", "BF16")
 _MAGIC = b"GGUF"
@@ -50,19 +50,19 @@ class GGUFHeader:
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self._data = _map(self.path)
-        cursor = ByteCursor(self._data, self.path)
+        self._file = _map(self.path)
+        cursor = ByteCursor(self._file.data, self.path)
         num_tensors, num_keys = _read_header(cursor)
         self.metadata = _read_metadata(cursor, num_keys)
         self.tensors = _read_table(cursor, num_tensors, self.metadata.get("general.alignment", 32))
 
 
-def _map(path: Path) -> mmap.mmap:
+def _map(path: Path) -> MappedFile:
     with path.open("rb") as file:
         start = file.read(len(_MAGIC))
         if start != _MAGIC:
             raise ValueError(f"{path} is not a GGUF file: it starts with {start!r}, not {_MAGIC!r}")
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    return MappedFile(path)
 
 
 def _read_header(cursor: ByteCursor) -> tuple[int, int]:
