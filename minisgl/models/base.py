@@ -61,6 +61,8 @@ class BaseCausalLM(nn.Module, ABC):
     activations: ClassVar[tuple[str, ...]] = ("silu",)
     # Whether `forward` heeds a partial_rotary_factor.
     turns_in_part: ClassVar[bool] = False
+    # Whether layers may have a window; layer_types says which, and comes from `plain_config` where the config has none.
+    windowed: ClassVar[bool] = True
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__()
@@ -80,7 +82,10 @@ class BaseCausalLM(nn.Module, ABC):
 
     @classmethod
     def plain_config(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A config.json in the keys that `ModelConfig.from_hf` reads, where this architecture spells them otherwise."""
+        """A config.json in the keys that `ModelConfig.from_hf` reads, where this architecture spells them otherwise.
+
+        config: with `config_defaults` where it lacks a key; it may have nulls.
+        """
         return config
 
     @classmethod

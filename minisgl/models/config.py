@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,7 +16,11 @@ from minisgl.models.expert_config import ExpertConfig
 from minisgl.models.registry import MODELS
 from minisgl.models.rope import RopeConfig
 from minisgl.models.values import count, flag, names, positive
+from minisgl.models.windows import LOCAL, kinds_of_layers, windows_of, within
 from minisgl.utils.logging import get_logger
+
+if TYPE_CHECKING:
+    from minisgl.models.base import BaseCausalLM
 
 logger = get_logger(__name__)
 
@@ -75,13 +79,11 @@ class ModelConfig:
         """
         architecture = _architecture(config)
         model = MODELS[architecture]()
-        config = _without_nulls({**model.config_defaults, **model.plain_config(config)})
+        config = _without_nulls(model.plain_config({**model.config_defaults, **config}))
         rope = RopeConfig.from_hf(config)
         context = rope.context(count(config, "max_position_embeddings"))
-        _check_supported(config, context, model.activations)
-        if rope.partial_rotary_factor != 1 and not model.turns_in_part:
-            factor = rope.partial_rotary_factor
-            raise ValueError(f"partial_rotary_factor={factor} is not supported in {architecture}; only 1.0 is")
+        kinds = kinds_of_layers(config)
+        _check_supported(config, model, rope, kinds)
         num_qo_heads = count(config, "num_attention_heads")
         hidden_size = count(config, "hidden_size")
         return cls(
@@ -99,7 +101,8 @@ class ModelConfig:
             attention_bias=flag(config, "attention_bias"),
             mlp_bias=flag(config, "mlp_bias"),
             tie_word_embeddings=flag(config, "tie_word_embeddings"),
-            local_layers=_local_layers(config),
+            local_layers=frozenset(i for i, kind in enumerate(kinds) if kind == LOCAL),
+            windows=windows_of(config, kinds, context),
             hidden_act=_activation(config),
             dtype=_dtype(config),
             **model.config_fields(config),
@@ -112,7 +115,7 @@ class ModelConfig:
                 "all texts take the rotary factors for those over %d tokens; max_seq_len_override=%d takes the others",
                 *(2 * (int(self.rope.original_max_position_embeddings),)),
             )
-        return replace(self, max_position_embeddings=max_seq_len)
+        return replace(self, max_position_embeddings=max_seq_len, windows=within(self.windows, max_seq_len))
 
 
 def _without_nulls(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,24 +131,18 @@ def _architecture(config: Mapping[str, Any]) -> str:
     return found[0]
 
 
-def _check_supported(config: Mapping[str, Any], context: int, activations: tuple[str, ...]) -> None:
-    if (act := _activation(config)) not in activations:
-        raise ValueError(f"hidden_act={act!r} is not supported; known: {', '.join(map(repr, activations))}")
-    # transformers writes 0 for some models that do not use a window
-    window = count(config, "sliding_window", context) if flag(config, "use_sliding_window", True) else context
-    if window < context:  # one as wide as the context hides nothing
-        raise ValueError(f"sliding_window={window} is in use, and only full attention is supported")
-    if other := sorted(set(names(config, "layer_types")) - {"full_attention"}):
-        raise ValueError(f"layer_types has {', '.join(other)}, and only full_attention is supported")
+def _check_supported(config: Mapping[str, Any], model: type[BaseCausalLM], rope: RopeConfig, kinds: list[str]) -> None:
+    if (factor := rope.partial_rotary_factor) != 1 and not model.turns_in_part:
+        raise ValueError(f"partial_rotary_factor={factor} is not supported in {model.__name__}; only 1.0 is")
+    if (act := _activation(config)) not in model.activations:
+        raise ValueError(f"hidden_act={act!r} is not supported; known: {', '.join(map(repr, model.activations))}")
+    if LOCAL in kinds and not model.windowed:
+        raise ValueError(f"layer_types has {LOCAL}, which is not supported in {model.__name__}")
 
 
 def _activation(config: Mapping[str, Any]) -> Any:
     act = config.get("hidden_act", "silu")
     return "gelu_pytorch_tanh" if act in ("gelu_new", "gelu_fast") else act  # one formula, written in three ways
-
-
-def _local_layers(config: Mapping[str, Any]) -> frozenset[int]:
-    return frozenset(i for i, kind in enumerate(names(config, "layer_types")) if kind == "sliding_attention")
 
 
 def _dtype(config: Mapping[str, Any]) -> torch.dtype:

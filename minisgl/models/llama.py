@@ -100,6 +100,8 @@ class LlamaModel(nn.Module):
 class LlamaForCausalLM(BaseCausalLM):
     """The whole model."""
 
+    windowed = False
+
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__(config, place)
         self.rotary_emb = self.make_rotary(config, place)

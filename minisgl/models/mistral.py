@@ -26,6 +26,7 @@ from minisgl.layers import (
 )
 from minisgl.models.base import BaseCausalLM
 from minisgl.models.config import ModelConfig
+from minisgl.models.windows import in_every_layer
 
 
 class MistralAttention(nn.Module):
@@ -104,6 +105,10 @@ class MistralForCausalLM(BaseCausalLM):
     """The whole model."""
 
     config_defaults: ClassVar[Mapping[str, Any]] = {"num_key_value_heads": 8, "sliding_window": 4096}
+
+    @classmethod
+    def plain_config(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**config, "layer_types": in_every_layer(config)}
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__(config, place)

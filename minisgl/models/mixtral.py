@@ -29,6 +29,7 @@ from minisgl.models.base import BaseCausalLM
 from minisgl.models.config import ModelConfig
 from minisgl.models.expert_config import ExpertConfig
 from minisgl.models.values import count
+from minisgl.models.windows import in_every_layer
 from minisgl.moe import ExpertNames, Experts, Router, split_experts
 from minisgl.utils.grouped_tensor import GroupedTensor
 
@@ -118,6 +119,10 @@ class MixtralForCausalLM(BaseCausalLM):
         "num_local_experts": 8,
         "num_experts_per_tok": 2,
     }
+
+    @classmethod
+    def plain_config(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**config, "layer_types": in_every_layer(config)}
 
     @classmethod
     def config_fields(cls, config: Mapping[str, Any]) -> dict[str, Any]:

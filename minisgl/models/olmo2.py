@@ -106,6 +106,7 @@ class Olmo2ForCausalLM(BaseCausalLM):
     """The whole model."""
 
     config_defaults: ClassVar[Mapping[str, Any]] = {"rms_norm_eps": 1e-5}
+    windowed = False
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__(config, place)

@@ -27,6 +27,7 @@ from minisgl.layers import (
 )
 from minisgl.models.base import BaseCausalLM
 from minisgl.models.config import ModelConfig
+from minisgl.models.windows import in_every_layer
 
 
 class Phi3Attention(nn.Module):
@@ -109,6 +110,10 @@ class Phi3ForCausalLM(BaseCausalLM):
 
     config_defaults: ClassVar[Mapping[str, Any]] = {"original_max_position_embeddings": 4096, "rms_norm_eps": 1e-5}
     turns_in_part = True
+
+    @classmethod
+    def plain_config(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**config, "layer_types": in_every_layer(config)}
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__(config, place)

@@ -26,6 +26,7 @@ from minisgl.layers import (
 )
 from minisgl.models.base import BaseCausalLM
 from minisgl.models.config import ModelConfig
+from minisgl.models.windows import in_later_layers
 
 
 class Qwen2Attention(nn.Module):
@@ -103,7 +104,16 @@ class Qwen2Model(nn.Module):
 class Qwen2ForCausalLM(BaseCausalLM):
     """The whole model."""
 
-    config_defaults: ClassVar[Mapping[str, Any]] = {"num_key_value_heads": 32, "use_sliding_window": False}
+    config_defaults: ClassVar[Mapping[str, Any]] = {
+        "num_key_value_heads": 32,
+        "use_sliding_window": False,
+        "sliding_window": 4096,
+        "max_window_layers": 28,
+    }
+
+    @classmethod
+    def plain_config(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**config, "layer_types": in_later_layers(config)}
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__(config, place)

@@ -29,6 +29,7 @@ from minisgl.models.base import BaseCausalLM
 from minisgl.models.config import ModelConfig
 from minisgl.models.expert_config import ExpertConfig
 from minisgl.models.values import count, flag
+from minisgl.models.windows import in_chosen_layers
 from minisgl.moe import Experts, Router, WholeLinear, split_experts
 from minisgl.utils.grouped_tensor import GroupedTensor, dense
 
@@ -142,7 +143,15 @@ class Qwen2MoeForCausalLM(BaseCausalLM):
         "moe_intermediate_size": 1408,
         "shared_expert_intermediate_size": 5632,
         "use_sliding_window": False,
+        "sliding_window": 4096,
+        "max_window_layers": 28,
     }
+
+    @classmethod
+    def plain_config(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Every second layer has a window, but none from number max_window_layers on."""
+        end = count(config, "max_window_layers", least=0)
+        return {**config, "layer_types": in_chosen_layers(config, lambda i: i % 2 == 0 and i < end)}
 
     @classmethod
     def config_fields(cls, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from minisgl.layers import (
 )
 from minisgl.models.base import BaseCausalLM
 from minisgl.models.config import ModelConfig
+from minisgl.models.windows import in_later_layers
 
 
 class Qwen3Attention(nn.Module):
@@ -109,7 +110,13 @@ class Qwen3ForCausalLM(BaseCausalLM):
         "head_dim": 128,
         "num_key_value_heads": 32,
         "use_sliding_window": False,
+        "sliding_window": 4096,
+        "max_window_layers": 28,
     }
+
+    @classmethod
+    def plain_config(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**config, "layer_types": in_later_layers(config)}
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__(config, place)

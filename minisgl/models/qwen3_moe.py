@@ -28,6 +28,7 @@ from minisgl.layers import (
 from minisgl.models.base import BaseCausalLM
 from minisgl.models.config import ModelConfig
 from minisgl.models.expert_config import ExpertConfig
+from minisgl.models.windows import in_every_layer, is_in_use
 from minisgl.moe import Experts, Router, split_experts
 from minisgl.utils.grouped_tensor import GroupedTensor
 
@@ -133,7 +134,14 @@ class Qwen3MoeForCausalLM(BaseCausalLM):
         "num_experts_per_tok": 8,
         "moe_intermediate_size": 768,
         "use_sliding_window": False,
+        "sliding_window": 4096,
     }
+
+    @classmethod
+    def plain_config(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A window is in every layer, whatever max_window_layers says."""
+        config = config if is_in_use(config) else {**config, "sliding_window": None}
+        return {**config, "layer_types": in_every_layer(config)}
 
     @classmethod
     def config_fields(cls, config: Mapping[str, Any]) -> dict[str, Any]:

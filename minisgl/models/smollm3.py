@@ -27,6 +27,7 @@ from minisgl.layers import (
 from minisgl.models.base import BaseCausalLM
 from minisgl.models.config import ModelConfig
 from minisgl.models.values import count, switches
+from minisgl.models.windows import in_chosen_layers
 
 
 class SmolLM3Attention(nn.Module):
@@ -103,6 +104,17 @@ class SmolLM3Model(nn.Module):
         return self.norm.add_and_norm(x, residual)[0]
 
 
+def layers_without_rope(config: Mapping[str, Any]) -> frozenset[int]:
+    """no_rope_layers has a 1, of all things, for every layer that turns; a 0 for one that does not."""
+    num_layers = count(config, "num_hidden_layers")
+    if config.get("no_rope_layers") is not None:
+        turns = switches(config, "no_rope_layers", num_layers)
+    else:
+        interval = count(config, "no_rope_layer_interval")
+        turns = [(i + 1) % interval != 0 for i in range(num_layers)]
+    return frozenset(i for i in range(num_layers) if not turns[i])
+
+
 class SmolLM3ForCausalLM(BaseCausalLM):
     """The whole model."""
 
@@ -111,18 +123,18 @@ class SmolLM3ForCausalLM(BaseCausalLM):
         "rope_theta": 2000000.0,
         "tie_word_embeddings": True,
         "use_sliding_window": False,
+        "no_rope_layer_interval": 4,
     }
 
     @classmethod
+    def plain_config(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Only layers that do not turn may have a window."""
+        still = layers_without_rope(config)
+        return {**config, "layer_types": in_chosen_layers(config, lambda i: i in still)}
+
+    @classmethod
     def config_fields(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """no_rope_layers has a 1, of all things, for every layer that turns; a 0 for one that does not."""
-        num_layers = count(config, "num_hidden_layers")
-        if "no_rope_layers" in config:
-            turns = switches(config, "no_rope_layers", num_layers)
-        else:
-            interval = count(config, "no_rope_layer_interval", 4)
-            turns = [(i + 1) % interval != 0 for i in range(num_layers)]
-        return {"layers_without_rope": frozenset(i for i in range(num_layers) if not turns[i])}
+        return {"layers_without_rope": layers_without_rope(config)}
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__(config, place)

@@ -9,13 +9,13 @@ from typing import Any
 MAX_COUNT = 2**24  # of heads, layers, tokens, features: larger ones are a damaged file, not a model
 
 
-def count(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    """A number of things, at least one. default: None means that the key must be there."""
+def count(config: Mapping[str, Any], key: str, default: int | None = None, least: int = 1) -> int:
+    """A number of things. default: None means that the key must be there."""
     value = config.get(key, default)
     if value is None:
         raise ValueError(f"the model's config lacks {key!r}")
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_COUNT:
-        raise ValueError(f"{key}={value!r} of the model's config is not an integer in [1, {MAX_COUNT}]")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_COUNT:
+        raise ValueError(f"{key}={value!r} of the model's config is not an integer in [{least}, {MAX_COUNT}]")
     return value
 
 

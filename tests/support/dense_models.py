@@ -42,6 +42,7 @@ LONGROPE = {
 }
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 32}
 LLAMA3 = YARN | {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+WINDOW: dict[str, Any] = {"sliding_window": 12}  # shorter than what prompts of the tests share
 CONFIGS: dict[str, Any] = {
     "llama": LlamaConfig(**SHAPE),
     "llama, one KV head for four, a wide head": LlamaConfig(**SHAPE | {"num_attention_heads": 8}, head_dim=24),
@@ -51,17 +52,26 @@ CONFIGS: dict[str, Any] = {
         **SHAPE, rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 4.0}
     ),
     "mistral, a wide head": MistralConfig(**SHAPE, head_dim=24, sliding_window=None),
+    "mistral, a window": MistralConfig(**SHAPE, **WINDOW),
     "qwen2": Qwen2Config(**SHAPE),
+    "qwen2, a window in later layers": Qwen2Config(**SHAPE, **WINDOW, use_sliding_window=True, max_window_layers=1),
     "qwen2, tied, rope yarn": Qwen2Config(**SHAPE | {"tie_word_embeddings": True}, rope_parameters=YARN),
     "qwen3": Qwen3Config(**SHAPE, head_dim=24),
     "qwen3, biases": Qwen3Config(**SHAPE, head_dim=16, attention_bias=True),
+    "qwen3, a window in listed layers": Qwen3Config(
+        **SHAPE, **WINDOW, use_sliding_window=True, layer_types=["sliding_attention", "full_attention"]
+    ),
     "smollm3, every second layer without positions, tied": SmolLM3Config(
         **SHAPE | {"tie_word_embeddings": True}, no_rope_layer_interval=2
     ),
     "smollm3, listed layers without positions, rope yarn": SmolLM3Config(
         **SHAPE, no_rope_layers=[0, 1], rope_parameters=YARN | {"mscale": 1.4, "mscale_all_dim": 0.7}
     ),
+    "smollm3, a window in layers without positions": SmolLM3Config(
+        **SHAPE, **WINDOW, use_sliding_window=True, no_rope_layer_interval=2
+    ),
     "phi3": Phi3Config(**SHAPE),
+    "phi3, a window": Phi3Config(**SHAPE, **WINDOW),
     "phi3, a part of a head turns, rope longrope, tied": Phi3Config(
         **SHAPE | {"tie_word_embeddings": True}, original_max_position_embeddings=2, rope_parameters=LONGROPE
     ),

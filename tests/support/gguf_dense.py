@@ -16,7 +16,10 @@ PERMUTED = ("llama", "mistral", "mixtral", "smollm3")
 ATTENTION_FACTOR = 1.25
 MODELS = {
     name: CONFIGS[name]
-    for name in ("llama, biases, tied", "mistral, a wide head", "qwen2, tied, rope yarn", "qwen3", "phi3", "olmo2")
+    for name in (
+        *("llama, biases, tied", "mistral, a wide head", "qwen2, tied, rope yarn", "qwen3", "phi3", "phi3, a window"),
+        "olmo2",
+    )
 } | {
     "smollm3, every fourth layer without positions": SmolLM3Config(**SHAPE | {"num_hidden_layers": 4}),
     "smollm3, rope yarn": SmolLM3Config(**SHAPE, rope_parameters=YARN),
@@ -70,6 +73,8 @@ def dense_metadata(config: Any) -> dict[str, Any]:
         "rope.freq_base": rope["rope_theta"],
         "rope.dimension_count": int(head_dim * rope.get("partial_rotary_factor", 1)),
     }
+    if config.model_type == "phi3" and config.sliding_window:
+        metadata["attention.sliding_window"] = config.sliding_window
     if rope["rope_type"] == "longrope":
         metadata["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
         metadata["rope.scaling.attn_factor"] = ATTENTION_FACTOR

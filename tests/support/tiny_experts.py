@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from gguf import get_tensor_name_map
+from support.dense_models import WINDOW
 from support.gguf_dense import ARCHITECTURES, dense_metadata, permuted
 from support.gguf_variants import write_gguf
 from support.tiny_model import SHAPE, make_tokenizer
@@ -26,7 +27,14 @@ CONFIGS = {
         **SHAPE | {"num_hidden_layers": 3}, **EXPERTS, shared_expert_intermediate_size=56, norm_topk_prob=True,
         head_dim=16, mlp_only_layers=[0],
     ),
+    "qwen2-moe, a window in every second layer": Qwen2MoeConfig(
+        **SHAPE, **EXPERTS, **WINDOW, shared_expert_intermediate_size=56, head_dim=16, use_sliding_window=True
+    ),
+    "qwen3-moe, a window": Qwen3MoeConfig(**SHAPE, **EXPERTS, **WINDOW, head_dim=16, use_sliding_window=True),
     "mixtral": MixtralConfig(**SHAPE, num_local_experts=5, num_experts_per_tok=2, head_dim=16),
+    "mixtral, a window": MixtralConfig(
+        **SHAPE, **WINDOW, num_local_experts=5, num_experts_per_tok=2, head_dim=16
+    ),
 }  # fmt: skip
 
 IN_GGUF = ("qwen3-moe", "qwen2-moe", "mixtral")
