@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import torch
 
@@ -45,14 +46,15 @@ from minisgl.utils.logging import get_logger, install_handler
 logger = get_logger("minisgl.llm.rank_process")  # run as a program, its __name__ is another
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class RankProcess:
-    """Everything that the process needs until it ends."""
+    """Everything that the process needs until it ends. engine: once it is loaded."""
 
     rank: int
     config: LLMConfig
     inbox: SocketInbox[RankOrder]
     outbox: SocketOutbox[RankNews]
+    engine: Engine | None = None
 
     def run(self) -> int:
         """Load, compute until told to end. The exit code: 0, or 1 after saying what went wrong."""
@@ -64,7 +66,7 @@ class RankProcess:
             if join is None:
                 return 0  # rank 0 has thought better of it
             assert isinstance(join, JoinMsg), join
-            engine = self._load(model, join)
+            engine = self.engine = self._load(model, join)
         except (ValueError, OSError) as error:
             logger.debug("traceback of what rank 0 is told", exc_info=True)
             return self._fail(str(error), by_user=True)
@@ -119,7 +121,8 @@ class RankProcess:
         return 1
 
 
-def main() -> int:
+def main() -> NoReturn:
+    """Ends the process while the engine is there: taking it apart would wait for graphs that call NCCL."""
     folder = Path(sys.argv[1])
     heard = hear(folder)
     rank, config = heard["rank"], LLMConfig.from_kwargs(**heard["config"])
@@ -128,12 +131,12 @@ def main() -> int:
     outbox = SocketOutbox(folder / NEWS, rank_news_codec(), bind=False)
     with contextlib.closing(inbox), contextlib.closing(outbox):
         outbox.wait_for_inbox()
-        code = RankProcess(rank, config, inbox, outbox).run()
+        process = RankProcess(rank, config, inbox, outbox)
+        code = process.run()
     finish_sending()
-    return code
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stderr.flush()
-    os._exit(code)  # what other ranks' collectives hold in torch and NCCL is not worth waiting for
+    main()
