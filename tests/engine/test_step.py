@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -52,7 +53,8 @@ def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_module, "make_staging", lambda device: BufferStaging(1 << 18, device))
 
 
-def make_step(backend: str) -> Step:
+def make_step(backend: str, windows: tuple[int, ...] = (0, 0)) -> Step:
+    """windows: of the model's two layers."""
     folder = "qwen3_qk_norm"
     model = make_model(read_json(folder, "config.json"), tiny_weights(folder).items())
     config = model.config
@@ -69,7 +71,7 @@ def make_step(backend: str) -> Step:
         num_qo_heads=config.num_qo_heads,
         num_kv_heads=config.num_kv_heads,
         head_dim=config.head_dim,
-        form=attn_form(config),
+        form=replace(attn_form(config), windows=windows),
         max_running_req=8,
     )
     ctx = Context(page_size=PAGE_SIZE, kv_pool=pool, attn_backend=create_attention_backend(backend, attn))
@@ -99,29 +101,31 @@ def shared_or_own(row: int, col: int, shared: int) -> int:
 
 
 @torch.inference_mode()
-def by_torch(lengths: list[int], shared: int = 0) -> tuple[torch.Tensor, list[int]]:
+def by_torch(lengths: list[int], shared: int, windows: tuple[int, ...]) -> tuple[torch.Tensor, list[int]]:
     """Logits and best tokens, from the torch backend, call by call."""
-    step = make_step("torch")
+    step = make_step("torch", windows)
     staged = step.stage(decodes(step, lengths, shared=shared))
     logits = step._model.compute_logits(step.run(staged))
     return logits, logits.argmax(-1).tolist()
 
 
 @pytest.mark.usefixtures("by_kernels")
+@pytest.mark.parametrize("windows", [(0, 0), (10, 0), (10, 10), (40, 6)])
 @pytest.mark.parametrize(("lengths", "shared"), [([5], 0), ([30, 7, 16], 0), ([30, 25, 28, 26], 24)])
 def test_a_replayed_step_gives_the_logits_and_tokens_of_torch(
-    monkeypatch: pytest.MonkeyPatch, lengths: list[int], shared: int
+    monkeypatch: pytest.MonkeyPatch, lengths: list[int], shared: int, windows: tuple[int, ...]
 ) -> None:
+    """The graph is captured with rows of one token, and with rows of MAX_LEN that share where any layer lets them."""
     share_eagerly(monkeypatch)
-    step = make_step("triton")
+    step = make_step("triton", windows)
     with torch.inference_mode():
         step.capture([1, 4], MAX_LEN)
         decoded = step.replay(decodes(step, lengths, shared=shared))
     assert decoded is not None
-    assert sorted(step._graphs._captured) == [(1, False), (4, False), (4, True)]
+    assert sorted(step._graphs._captured) == [(1, False), (4, False), *([(4, True)] if 0 in windows else [])]
     monkeypatch.setattr(triton, "can_take", lambda x: False)
     monkeypatch.setattr(step_module, "make_staging", lambda device: HostStaging())
-    logits, tokens = by_torch(lengths, shared)
+    logits, tokens = by_torch(lengths, shared, windows)
     torch.testing.assert_close(logits_of(step, decoded)[: len(lengths)], logits, rtol=1e-4, atol=1e-4)
     assert decoded.tokens[: len(lengths)].tolist() == tokens
     assert step.last_tokens[: len(lengths)].tolist() == tokens

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -28,8 +28,14 @@ TOP = 20
 GREEDY = SamplingParams(max_tokens=10, ignore_eos=True)
 WITH_LOGPROBS = SamplingParams(max_tokens=10, ignore_eos=True, logprobs=TOP)
 OF_PROMPT = SamplingParams(max_tokens=1, ignore_eos=True, prompt_logprobs=TOP)
-Model = tuple[Path, Reference, int]
 Output = dict[str, Any]
+
+
+class Model(NamedTuple):
+    folder: Path
+    reference: Reference
+    head_dim: int
+    windows: bool
 
 
 def make_prompts() -> list[list[int]]:
@@ -46,8 +52,8 @@ PROMPTS = make_prompts()
 
 @pytest.fixture(scope="module", params=list(MODELS))
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Model:
-    folder = MODELS[request.param](tmp_path_factory.mktemp(request.param))
-    return folder, Reference(folder), int(request.param.rpartition("-")[2])
+    folder, (*kind, head_dim) = MODELS[request.param](tmp_path_factory.mktemp(request.param)), request.param.split("-")
+    return Model(folder, Reference(folder), int(head_dim), "windows" in kind)
 
 
 def check_tokens(reference: Reference, outputs: Sequence[Output]) -> None:
@@ -122,8 +128,8 @@ def test_bfloat16_is_near_float32_on_every_path(
     graphs: int,
 ) -> None:
     """Cold, warm, in chunks beside decodes, with and without shared prefixes and graphs (up to so many rows)."""
-    folder, reference, head_dim = model
-    require_backend(backend, head_dim=head_dim)
+    folder, reference, head_dim, windows = model
+    require_backend(backend, head_dim=head_dim, windows=windows)
     share_eagerly(monkeypatch)
     with LLM(
         str(folder),
@@ -155,7 +161,7 @@ def test_bfloat16_is_near_float32_on_every_path(
 @pytest.mark.parametrize("place", [1, 100, 200, 280])
 def test_the_tolerances_tell_one_wrong_key(model: Model, place: int) -> None:
     """Otherwise the test above could not fail."""
-    _, reference, _ = model
+    reference = model.reference
     prompt = PROMPTS[4]
     wrong = [*prompt[:place], (prompt[place] + 77) % 256, *prompt[place + 1 :]]
     difference = (reference.logprobs(wrong) - reference.logprobs(prompt))[-10:]
@@ -164,6 +170,5 @@ def test_the_tolerances_tell_one_wrong_key(model: Model, place: int) -> None:
 
 
 def test_most_tokens_are_no_ties(model: Model) -> None:
-    _, reference, _ = model
-    best, second = reference.logits(PROMPTS[4]).topk(2).values.unbind(-1)
+    best, second = model.reference.logits(PROMPTS[4]).topk(2).values.unbind(-1)
     assert (best - second > TOLERANCE).float().mean() > 0.6

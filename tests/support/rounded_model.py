@@ -44,7 +44,16 @@ def make_qwen3_128(folder: Path) -> Path:
     return _save(Qwen3ForCausalLM(config), folder)
 
 
-MODELS = {"llama-64": make_llama_64, "qwen3-128": make_qwen3_128}
+def make_qwen3_windows_128(folder: Path) -> Path:
+    """The same, but the second layer sees 100 tokens; the first one sees all."""
+    torch.manual_seed(0)
+    windows = {"use_sliding_window": True, "sliding_window": 100, "max_window_layers": 1}
+    config = Qwen3Config(**SHAPE, **windows, num_attention_heads=8, num_key_value_heads=2, head_dim=128, rope_theta=1e6)
+    return _save(Qwen3ForCausalLM(config), folder)
+
+
+MODELS = {"llama-64": make_llama_64, "qwen3-128": make_qwen3_128, "qwen3-windows-128": make_qwen3_windows_128}
+"""By name, the last part of which is the head dim."""
 
 
 def _save(model: Any, folder: Path) -> Path:
