@@ -5,10 +5,9 @@ Shape letters: B requests in the batch, T tokens in the batch, U page-table cell
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol, overload
 
 import msgspec
 import numpy as np
@@ -34,8 +33,8 @@ class Req(msgspec.Struct, frozen=True, eq=False, gc=False):
     end_token_ids: tokens that end this text; masked while fewer than min_tokens were generated.
     seed: the request's own stream of random numbers; drawn by (seed, num_generated), so batch mates do not matter.
 
-    A Struct, because one is made for each request at each step: a frozen dataclass takes six times as long. It cannot
-    be part of a cycle, so the search for them need not know of it.
+    A Struct, because hundreds may be made at a step: a frozen dataclass takes six times as long. It cannot be part of
+    a cycle, so the search for them need not know of it.
     """
 
     uid: int
@@ -80,6 +79,93 @@ class Req(msgspec.Struct, frozen=True, eq=False, gc=False):
         return (self.prefill_len or self.prompt_len) <= self.device_len < self.max_device_len
 
 
+class Member(msgspec.Struct, frozen=True, eq=False, gc=False):
+    """What a request has in common in all batches from one admission on; see `Req`.
+
+    ids: of its tokens, [max_device_len] or more: they are written there as they become known.
+    """
+
+    uid: int
+    table_idx: int
+    max_device_len: int
+    prompt_len: int
+    prefill_len: int
+    sampling_params: SamplingParams
+    seed: int
+    end_token_ids: frozenset[int]
+    ids: Int32Array
+
+    def req(self, cached_len: int, device_len: int, prev_row: int) -> Req:
+        """Its part of one batch."""
+        num_ids = max(self.prefill_len, device_len) if prev_row < 0 else device_len - 1
+        return Req(  # by position: with names it takes half as long again
+            self.uid,
+            self.table_idx,
+            cached_len,
+            device_len,
+            self.max_device_len,
+            self.prompt_len,
+            self.ids[:num_ids],
+            self.sampling_params,
+            self.seed,
+            prev_row,
+            self.end_token_ids,
+            self.prefill_len,
+        )
+
+
+class Columns(NamedTuple):
+    """What changes of each row of a batch, each [B] int32; see `Req`."""
+
+    table_idxs: Int32Array
+    cached_lens: Int32Array
+    device_lens: Int32Array
+    prev_rows: Int32Array
+
+    @classmethod
+    def of(cls, reqs: Sequence[Req]) -> Columns:
+        names = ("table_idx", "cached_len", "device_len", "prev_row")
+        return cls(*(np.array([getattr(req, name) for req in reqs], np.int32) for name in names))
+
+
+class Reqs(Sequence[Req]):
+    """The parts of a batch, made only if they are looked at: a step of hundreds of decodes is a few arrays.
+
+    members: [B], the very same tuple as in the batch before if its rows are.
+    """
+
+    __slots__ = ("_made", "columns", "members")
+
+    def __init__(self, members: tuple[Member, ...], columns: Columns) -> None:
+        self.members = members
+        self.columns = columns
+        self._made: tuple[Req, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __iter__(self) -> Iterator[Req]:
+        return iter(self._all())
+
+    @overload
+    def __getitem__(self, row: int) -> Req: ...
+
+    @overload
+    def __getitem__(self, row: slice) -> tuple[Req, ...]: ...
+
+    def __getitem__(self, row: int | slice) -> Req | tuple[Req, ...]:
+        if self._made or isinstance(row, slice):
+            return self._all()[row]
+        _, cached_lens, device_lens, prev_rows = self.columns
+        return self.members[row].req(int(cached_lens[row]), int(device_lens[row]), int(prev_rows[row]))
+
+    def _all(self) -> tuple[Req, ...]:
+        if not self._made:
+            changing = (column.tolist() for column in self.columns[1:])
+            self._made = tuple([member.req(*row) for member, *row in zip(self.members, *changing, strict=True)])
+        return self._made
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PageTableUpdate:
     """Cells of the page table that changed since the last batch: table[rows, cols] = pages. Each [U] int32."""
@@ -111,7 +197,7 @@ class Batch:
     this batch computes for each. num_decodes: how many leading rows compute one token.
     """
 
-    reqs: tuple[Req, ...]
+    reqs: Sequence[Req]
     page_table_update: PageTableUpdate
     step: int
     groups: tuple[PrefixGroup, ...] = ()
@@ -123,14 +209,19 @@ class Batch:
     num_decodes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        reqs, fill = self.reqs, partial(object.__setattr__, self)
-        fill("cached_lens", np.array([req.cached_len for req in reqs], np.int32))
-        fill("device_lens", np.array([req.device_len for req in reqs], np.int32))
-        fill("table_idxs", np.array([req.table_idx for req in reqs], np.int32))
-        fill("prev_rows", np.array([req.prev_row for req in reqs], np.int32))
-        fill("extend_lens", self.device_lens - self.cached_lens)
-        is_longer = self.extend_lens > 1
-        fill("num_decodes", int(is_longer.argmax()) if is_longer.any() else len(reqs))
+        reqs = self.reqs
+        columns = reqs.columns if isinstance(reqs, Reqs) else Columns.of(reqs)
+        extend_lens = columns.device_lens - columns.cached_lens
+        is_longer = extend_lens > 1
+        num_decodes = int(is_longer.argmax()) if is_longer.any() else len(reqs)
+        values = (*columns, extend_lens, num_decodes)
+        for name, value in zip((*Columns._fields, "extend_lens", "num_decodes"), values, strict=True):
+            object.__setattr__(self, name, value)
+
+    @property
+    def members(self) -> Sequence[Req | Member]:
+        """[B]: what does not change of each row. The very same object as the last batch's says that no row changed."""
+        return self.reqs.members if isinstance(self.reqs, Reqs) else self.reqs
 
     def check_integrity(self) -> None:
         """AssertionError naming a request whose part is wrong."""

@@ -12,6 +12,7 @@ Everything is host-side integers; the engine learns of changed page-table cells 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +24,16 @@ from minisgl.kvcache.base import DEFAULT_EVICTION, PUBLIC, BaseCacheHandle, Name
 from minisgl.scheduler.allocation import Allocation
 from minisgl.scheduler.page_allocator import PageAllocator
 from minisgl.scheduler.page_table import PageTable
+from minisgl.scheduler.rows import Rows
 from minisgl.utils.math import div_ceil
+
+
+class Growth(NamedTuple):
+    """Pages that rows of the page table lack: num_pages [N] of table_idxs [N], each 1 or more. total: of all."""
+
+    table_idxs: Int32Array
+    num_pages: Int32Array
+    total: int
 
 
 class CacheManager:
@@ -46,8 +56,10 @@ class CacheManager:
         self.num_pages = num_pages
         self.prefix_cache = create_prefix_cache(torch.device("cpu"), cache_type, page_size, eviction)
         self.page_table = PageTable(max_running_req, div_ceil(max_seq_len, page_size))
+        self.rows = Rows(max_running_req, max_seq_len)
         self.epoch = 0  # grows whenever pages may have become available: a blocked request tries again only then
         self.num_evicted_pages = 0
+        self.num_stores = 0  # while it stays, everybody who runs holds the same prefix
         self._free = PageAllocator(num_pages)
         self._reserved = 0  # pages promised to admitted requests and not taken yet
         self._retired: list[tuple[int, Int32Array]] = []  # (step, pages that launched batches up to it still read)
@@ -98,8 +110,9 @@ class CacheManager:
             self._unlock(handle)
             return None
         self._reserved += promised - matched
-        row, hit_len = self.page_table.take_row(), handle.cached_len
-        allocation = Allocation(row, handle, matched, promised, hit_len, namespace, priority)
+        row = self.page_table.take_row()
+        self.rows.num_pages[row], self.rows.promised_pages[row] = matched, promised
+        allocation = Allocation(self.rows, row, handle, handle.cached_len, namespace, priority)
         if matched:
             self.page_table.write(allocation.table_idx, 0, handle.get_matched_pages())
         self._live[allocation.table_idx] = allocation
@@ -112,20 +125,31 @@ class CacheManager:
         if change < 0:
             self.epoch += 1
 
-    def grow(self, growths: Sequence[tuple[Allocation, int]]) -> None:
-        """Give each its number of the pages that it was promised; evicts if it must."""
-        if not growths:
+    def growth(self, table_idxs: Int32Array, counts: Int32Array) -> Growth:
+        """What these rows lack to compute so many tokens more."""
+        rows = self.rows
+        missing = rows.device_len[table_idxs] + counts - rows.num_pages[table_idxs] * self.page_size
+        grows = np.flatnonzero(missing > 0)
+        table_idxs, num_pages = table_idxs[grows], -(-missing[grows] // self.page_size)
+        return Growth(table_idxs, num_pages, int(num_pages.sum()))
+
+    def short(self, growth: Growth) -> Int32Array:
+        """The rows that are promised less than they need."""
+        table_idxs, num_pages, _ = growth
+        wanted = self.rows.num_pages[table_idxs] + num_pages
+        short: Int32Array = table_idxs[wanted > self.rows.promised_pages[table_idxs]]
+        return short
+
+    def grow(self, growth: Growth) -> None:
+        """Give each its pages, which it was promised; evicts if it must."""
+        table_idxs, num_pages, total = growth
+        if total == 0:
             return
-        rows, first_cols, counts = [], [], []
-        for allocation, count in growths:
-            first_col = allocation.num_pages
-            rows.append(allocation.table_idx)
-            first_cols.append(first_col)
-            counts.append(count)
-            allocation.num_pages = num_pages = first_col + count
-            assert num_pages <= allocation.promised_pages, f"{count} of its pages were not promised: {allocation}"
-        total = sum(counts)
-        self.page_table.write_all(rows, first_cols, counts, self._take(total))
+        short = self.short(growth)
+        assert len(short) == 0, f"pages that rows {short.tolist()} want were not promised"
+        first_cols = self.rows.num_pages[table_idxs]
+        self.page_table.write_all(table_idxs, first_cols, num_pages, self._take(total))
+        self.rows.num_pages[table_idxs] = first_cols + num_pages
         self._reserved -= total
 
     def sole_pages(self, allocations: Sequence[Allocation]) -> list[int]:
@@ -152,6 +176,7 @@ class CacheManager:
         self.prefix_cache.lock_handle(handle)
         self._unlock(old)
         allocation.handle = handle
+        self.num_stores += 1
         self._replace_duplicates(allocation, old.cached_len // size, cached_len // size, last_step)
         self.epoch += 1
 

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 from minisgl.core import PrefixGroup
-from minisgl.kvcache.base import BaseCacheHandle, BasePrefixCache
+from minisgl.kvcache.base import BaseCacheHandle
+from minisgl.scheduler.cache_manager import CacheManager
+from minisgl.scheduler.work import Lineup
 
 
 class Grouping:
     """Keeps the groups of the last batch: while its rows hold the same prefixes, they are those of the next one too."""
 
-    def __init__(self, cache: BasePrefixCache) -> None:
-        self._cache = cache
+    def __init__(self, manager: CacheManager) -> None:
+        self._manager = manager
+        self._lineup: Lineup | None = None
+        self._num_stores = -1
         self._handles: list[BaseCacheHandle] = []
         self._groups: tuple[PrefixGroup, ...] = ()
 
-    def of(self, handles: list[BaseCacheHandle]) -> tuple[PrefixGroup, ...]:
-        """`Batch.groups` for rows that hold these prefixes, the very same tuple if that is what the last ones held.
+    def of(self, lineup: Lineup) -> tuple[PrefixGroup, ...]:
+        """`Batch.groups` for these rows, the very same tuple if they hold what the last ones held.
 
-        handles: one for each row, locked. What is split, inserted or purged meanwhile moves no page that they name.
+        What is split, inserted or purged meanwhile moves no page that they hold.
         """
+        if lineup is self._lineup and self._manager.num_stores == self._num_stores:
+            return self._groups
+        self._lineup, self._num_stores = lineup, self._manager.num_stores
+        handles = [request.allocation.handle for request in lineup.requests if request.allocation is not None]
         if handles != self._handles:
-            self._groups, self._handles = self._cache.find_groups(handles), handles
+            self._groups, self._handles = self._manager.prefix_cache.find_groups(handles), handles
         return self._groups

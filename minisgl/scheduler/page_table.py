@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import numpy as np
 
@@ -36,15 +36,14 @@ class PageTable:
         return row
 
     def write(self, table_idx: int, first_col: int, pages: Int32Array) -> None:
-        self.write_all([table_idx], [first_col], [len(pages)], pages)
+        row, col, length = np.array([[table_idx], [first_col], [len(pages)]], np.int32)
+        self.write_all(row, col, length, pages)
 
-    def write_all(
-        self, table_idxs: Sequence[int], first_cols: Sequence[int], lengths: Sequence[int], pages: Int32Array
-    ) -> None:
-        """`write` for several rows. pages: those of the first row, then of the second, and so on."""
-        cells = np.array(table_idxs, np.int32), np.array(first_cols, np.int32)
-        if lengths.count(1) < len(lengths):  # else, as for most decodes, these are the cells
-            cells = _cells(*cells, np.array(lengths, np.int32))
+    def write_all(self, table_idxs: Int32Array, first_cols: Int32Array, lengths: Int32Array, pages: Int32Array) -> None:
+        """`write` for several rows, 1 or more cells each. pages: those of the first row, then of the second ..."""
+        cells = table_idxs, first_cols
+        if len(pages) > len(lengths):  # else, as for most decodes, these are the cells
+            cells = _cells(*cells, lengths)
         self._table[cells] = pages
         self._written.append(cells)
 

@@ -2,54 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from minisgl.scheduler.admission import Admission
-from minisgl.scheduler.allocation import Allocation
-from minisgl.scheduler.cache_manager import CacheManager
+from minisgl.scheduler.cache_manager import CacheManager, Growth
 from minisgl.scheduler.counters import Counters
 from minisgl.scheduler.request import Request, RequestState
 from minisgl.scheduler.reserve import Reserve
-from minisgl.scheduler.retraction import Growth, Promises, choose_victim
+from minisgl.scheduler.retraction import Promises, choose_victim
+from minisgl.scheduler.work import Lineup, Prompt, Work
 
-Work = tuple[Request, Allocation, int]  # a running request, what it holds, and how many of its tokens are computed
-
-
-class Part:
-    """Decodes or prompts of a batch, and the pages for them. Gathered in one go: most steps have hundreds of decodes.
-
-    growths: of those that have too few pages. short: those of them that were promised too few as well.
-    """
-
-    __slots__ = ("_page_size", "growths", "short", "work")
-
-    def __init__(self, page_size: int) -> None:
-        self.work: list[Work] = []
-        self.growths: list[Growth] = []
-        self.short: list[Request] = []
-        self._page_size = page_size
-
-    def add(self, requests: Sequence[Request], num_tokens: int) -> None:
-        """Compute so many tokens more of each of these running requests."""
-        work, growths, page_size = self.work, self.growths, self._page_size
-        for request in requests:
-            allocation = request.allocation
-            assert allocation is not None
-            work.append((request, allocation, num_tokens))
-            held = allocation.num_pages
-            num_missing = request.device_len + num_tokens - held * page_size
-            if num_missing > 0:
-                num_pages = -(-num_missing // page_size)
-                growths.append((allocation, num_pages))
-                if held + num_pages > allocation.promised_pages:
-                    self.short.append(request)
-
-    def add_prompt(self, request: Request, budget: int) -> int:
-        """Compute what the budget allows of its prompt; what is left of the budget."""
-        num_tokens = min(budget, request.prefill_len - request.device_len)
-        if num_tokens > 0:
-            self.add([request], num_tokens)
-        return budget - num_tokens
+NOBODY = Lineup(())
 
 
 class Planner:
@@ -77,19 +40,24 @@ class Planner:
         self._max_extend_tokens = max_extend_tokens
         self._alternates = alternates
         self._decodes_paused = False
+        self._decodes: Lineup | None = None  # who decodes, until it is to be found out anew
+        self._prefills: list[Request] = []  # whose prompts are unfinished, likewise
 
-    def choose(self, settle: Callable[[], None]) -> list[Work]:
+    def choose(self, settle: Callable[[], None]) -> Work:
         """The next batch: decodes, then prompts. Every request in it has the pages for its tokens.
 
         settle: commits the batch in flight. Called when pages run out, as nobody in flight can be retracted.
         """
-        decodes, prefills = self._room_for_running(settle) if self._promises.adapt else self._running_work()
-        self._add_new(prefills)
-        self._decodes_paused = bool(decodes.work) and self._pauses_decodes(prefills)
-        if self._decodes_paused:
-            decodes = Part(self._manager.page_size)
-        self._manager.grow(decodes.growths + prefills.growths)
-        return decodes.work + prefills.work
+        running, growth = self._room_for_running(settle) if self._promises.adapt else self._running_work()
+        work = self._with_new(running)
+        self._manager.grow(growth if work is running else self._growth(work))
+        if work.prompts:
+            self.changed()
+        return work
+
+    def changed(self) -> None:
+        """One that runs starts to decode, or runs no more."""
+        self._decodes = None
 
     def finished(self, request: Request) -> None:
         """It came to its own end: the length of its output says something of others."""
@@ -97,54 +65,75 @@ class Planner:
 
     # ---- work
 
-    def _running_work(self) -> tuple[Part, Part]:
-        """Of all who run: one more token each, and the next parts of unfinished prompts."""
-        budget, page_size = self._max_extend_tokens, self._manager.page_size
-        decodes, chunks = Part(page_size), Part(page_size)
-        decode, prefill = RequestState.DECODE, RequestState.PREFILL
-        going_on = []
-        for request in self._admitted.values():
-            state = request.state
-            if state is decode:
-                if request.device_len + 1 < request.max_device_len:  # one more would sample a token that may be kept
-                    going_on.append(request)
-            elif state is prefill:
-                budget = chunks.add_prompt(request, budget)
-        decodes.add(going_on, 1)
-        return decodes, chunks
+    def _running_work(self) -> tuple[Work, Growth]:
+        """Of all who run: one more token each, and the next parts of unfinished prompts. Most steps change nobody."""
+        if self._decodes is None:
+            running = self._running()
+            self._prefills = [request for request in running if request.state is RequestState.PREFILL]
+            self._decodes = Lineup(request for request in running if request.state is RequestState.DECODE)
+        rows, table_idxs = self._manager.rows, self._decodes.table_idxs
+        # One token more than that would sample one that may not be kept.
+        self._decodes = self._decodes.kept(rows.device_len[table_idxs] + 1 < rows.max_device_len[table_idxs])
+        work = Work.of(self._decodes, list(self._parts(self._prefills, self._max_extend_tokens)))
+        return work, self._growth(work)
 
-    def _add_new(self, prefills: Part) -> None:
-        """New prompts after the unfinished ones, in the order in which they are admitted."""
-        budget = self._max_extend_tokens - sum(num_tokens for _, _, num_tokens in prefills.work)
-        if budget > 0:
-            for request in self._admission.admit():
-                self._admitted[request.uid] = request
-                if request.num_admissions == 1:
-                    self._counters.admitted(request)
-                budget = prefills.add_prompt(request, budget)
-                if budget == 0:
-                    break
+    def _with_new(self, running: Work) -> Work:
+        """New prompts after the unfinished ones, in the order in which they are admitted; maybe without decodes."""
+        budget = self._max_extend_tokens - sum([num_tokens for _, num_tokens in running.prompts])
+        new = list(self._parts(self._admitted_now(), budget)) if budget else []
+        prompts = running.prompts + new
+        decodes = running.lineup if not running.prompts else self._decodes or NOBODY
+        self._decodes_paused = len(decodes) > 0 and self._pauses_decodes(prompts)
+        if self._decodes_paused:
+            decodes = NOBODY
+        elif not new:
+            return running
+        return Work.of(decodes, prompts)
 
-    def _pauses_decodes(self, prefills: Part) -> bool:
+    def _parts(self, requests: Iterable[Request], budget: int) -> Iterator[Prompt]:
+        """What the budget allows of their prompts."""
+        for request in requests:
+            num_tokens = min(budget, request.prefill_len - request.device_len)
+            budget -= num_tokens
+            if num_tokens > 0:
+                yield request, num_tokens
+            if budget == 0:
+                return
+
+    def _admitted_now(self) -> Iterator[Request]:
+        for request in self._admission.admit():
+            self._admitted[request.uid] = request
+            if request.num_admissions == 1:
+                self._counters.admitted(request)
+            yield request
+
+    def _pauses_decodes(self, prompts: list[Prompt]) -> bool:
         """Whether this batch is prompts alone: they all end in it, nobody waits, and decodes ran just before."""
-        if not prefills.work or not self._alternates or self._decodes_paused or self._admission:
+        if not prompts or not self._alternates or self._decodes_paused or self._admission:
             return False
-        return all(request.device_len + num_tokens == request.prefill_len for request, _, num_tokens in prefills.work)
+        return all(request.device_len + num_tokens == request.prefill_len for request, num_tokens in prompts)
 
     # ---- pages
 
-    def _room_for_running(self, settle: Callable[[], None]) -> tuple[Part, Part]:
+    def _growth(self, work: Work) -> Growth:
+        return self._manager.growth(work.lineup.table_idxs, work.counts)
+
+    def _room_for_running(self, settle: Callable[[], None]) -> tuple[Work, Growth]:
         """The work of all who run, and pages for it; whoever loses least gives up its own if they run out."""
         self._promises.renew(self._admitted.values())
-        decodes, chunks = self._running_work()
-        if self._promises.missing_pages(decodes.growths + chunks.growths):
+        work, growth = self._running_work()
+        if self._promises.missing_pages(growth):
             settle()
-            decodes, chunks = self._running_work()
-            while missing := self._promises.missing_pages(growths := decodes.growths + chunks.growths):
-                self._retract(choose_victim(self._manager, self._running(), growths, missing))
-                decodes, chunks = self._running_work()
-        self._promises.extend(decodes.short + chunks.short)
-        return decodes, chunks
+            work, growth = self._running_work()
+            while missing := self._promises.missing_pages(growth):
+                self._retract(choose_victim(self._manager, self._running(), growth, missing))
+                work, growth = self._running_work()
+        self._promises.extend([self._whose(table_idx) for table_idx in self._manager.short(growth).tolist()])
+        return work, growth
+
+    def _whose(self, table_idx: int) -> Request:
+        """The running request that has this row of the page table."""
+        return self._admitted[int(self._manager.rows.uid[table_idx])]
 
     def _running(self) -> list[Request]:
         return [request for request in self._admitted.values() if request.is_running]
@@ -155,6 +144,7 @@ class Planner:
         del self._admitted[request.uid]
         self._manager.release(request.allocation, request.ids(request.committed_len))
         request.retract()
+        self.changed()
         self._admission.add_first(request)
         self._promises.retracted()
         self._counters.num_retracted += 1

@@ -7,8 +7,8 @@ from enum import Enum
 
 import numpy as np
 
-from minisgl.core import Req, SamplingParams, TokenLogprobs
-from minisgl.core.batch import Int32Array
+from minisgl.core import SamplingParams, TokenLogprobs
+from minisgl.core.batch import NO_IDS, Int32Array, Member
 from minisgl.kvcache.base import PUBLIC, Namespace
 from minisgl.message import FinishReason, TokenReply
 from minisgl.scheduler.allocation import Allocation
@@ -32,20 +32,15 @@ _OVER = (RequestState.FINISHED, RequestState.ABORTED)
 
 
 class Request:
-    """Mutable, owned by the scheduler.
+    """Mutable, owned by the scheduler. What changes of a running one at every step is in its row of `Rows`.
 
-        0 ...... committed_len ...... device_len ...... num_ids (DECODE: at most one ahead of device_len)
-        |  KV computed  |  launched, in flight  |  known, not launched  |
-
-    Under overlap device_len may be num_ids: the token at that position is still on the device, in row `row` of the
-    batch launched last.
+    member: as batches have it, None while it waits.
     """
 
     __slots__ = (
-        "_ids", "admitted_at", "allocation", "arrival", "arrived_at", "committed_len", "device_len", "end_token_ids",
-        "hit_len", "max_device_len", "namespace", "num_admissions", "num_ids", "num_inflight", "prefill_len",
-        "priority", "prompt_len", "prompt_logprobs", "replied", "row", "sampling_params", "seed", "state", "storable",
-        "uid",
+        "_ids", "admitted_at", "allocation", "arrival", "arrived_at", "end_token_ids", "hit_len", "max_device_len",
+        "member", "namespace", "num_admissions", "prefill_len", "priority", "prompt_len", "prompt_logprobs", "replied",
+        "sampling_params", "seed", "state", "storable", "uid",
     )  # fmt: skip
 
     def __init__(
@@ -63,17 +58,15 @@ class Request:
         self.sampling_params = sampling_params
         self.seed = seed
         self.end_token_ids = end_token_ids
-        self.prompt_len = self.num_ids = len(prompt)
+        self.prompt_len = len(prompt)
         self.prefill_len = len(prompt)  # tokens known at the last admission
         self.max_device_len = max_device_len
         self.namespace = namespace
         self.priority = priority
-        self._ids = prompt
+        self._ids = prompt  # all that is known when it waits
         self.state = RequestState.WAITING
-        self.device_len = self.committed_len = 0
-        self.num_inflight = 0
-        self.row = -1
         self.allocation: Allocation | None = None
+        self.member: Member | None = None
         self.num_admissions = 0
         self.hit_len = 0  # prompt tokens that were cached when it was first admitted
         self.storable = True  # false once its KV cannot be trusted
@@ -90,6 +83,26 @@ class Request:
     @property
     def is_over(self) -> bool:
         return self.state in _OVER
+
+    @property
+    def num_ids(self) -> int:
+        """Tokens that are known."""
+        return len(self._ids) if self.allocation is None else self._at(self.allocation.rows.num_ids)
+
+    @property
+    def device_len(self) -> int:
+        """Tokens whose KV is computed by the batches launched so far, or was found."""
+        return 0 if self.allocation is None else self._at(self.allocation.rows.device_len)
+
+    @property
+    def committed_len(self) -> int:
+        """The same of those that are committed."""
+        return 0 if self.allocation is None else self._at(self.allocation.rows.committed_len)
+
+    @property
+    def is_in_flight(self) -> bool:
+        """Whether a launched batch that computes some of it is not committed yet."""
+        return self.device_len > self.committed_len
 
     @property
     def num_generated(self) -> int:
@@ -121,53 +134,57 @@ class Request:
 
     def ids(self, length: int | None = None) -> Int32Array:
         """The first `length` tokens (default: all known), a view that later tokens do not change."""
-        return self._ids[: self.num_ids if length is None else length]
+        ids = self._ids if self.member is None else self.member.ids
+        return ids[: self.num_ids if length is None else length]
 
     def begins_with(self, namespace: Namespace | None, prefix: Int32Array) -> bool:
         """Whether it is of `namespace` (None: any) and all of `prefix` is the beginning of what is known of it."""
         return namespace in (None, self.namespace) and np.array_equal(self.ids()[: len(prefix)], prefix)
 
     def start(self, allocation: Allocation) -> None:
+        known, hit_len = self._ids, allocation.hit_len
+        rows, at = allocation.rows, allocation.table_idx
+        rows.uid[at], rows.max_device_len[at] = self.uid, self.max_device_len
+        rows.num_ids[at], rows.ids[at, : len(known)] = len(known), known
+        rows.device_len[at] = rows.committed_len[at] = hit_len
+        rows.appends_below[at] = 0
         self.allocation = allocation
-        self.device_len = self.committed_len = allocation.hit_len
+        self.member = Member(
+            self.uid,
+            at,
+            self.max_device_len,
+            self.prompt_len,
+            self.prefill_len,
+            self.sampling_params,
+            self.seed,
+            self.end_token_ids,
+            rows.ids[at],
+        )
+        self._ids = NO_IDS
         self.state = RequestState.PREFILL
         self.num_admissions += 1
         if self.num_admissions == 1:
-            self.hit_len = allocation.hit_len
+            self.hit_len = hit_len
             self.admitted_at = time.perf_counter()
 
     def retract(self) -> None:
         """Its pages are gone: it waits again, with what it has generated as a part of its prompt."""
-        assert self.num_inflight == 0, f"{self.num_inflight} batches in flight read the pages of uid {self.uid}"
-        self.allocation = None
+        assert not self.is_in_flight, f"a batch in flight reads the pages of uid {self.uid}"
+        self._ids = self.ids().copy()
+        self.allocation = self.member = None
         self.state = RequestState.WAITING
-        self.prefill_len = self.num_ids
-        self.device_len = self.committed_len = 0
-        self.row = -1
+        self.prefill_len = len(self._ids)
 
-    def launch(self, num_tokens: int, row: int) -> Req:
-        """The next `num_tokens` tokens go into row `row` of a batch; returns what the engine sees of it."""
-        assert self.allocation is not None
-        cached_len, num_ids, prefill_len = self.device_len, self.num_ids, self.prefill_len
-        self.device_len = device_len = cached_len + num_tokens
-        prev_row, self.row = self.row if device_len > num_ids else -1, row
-        if cached_len < prefill_len <= device_len:
+    def launched(self) -> None:
+        """A batch computes a part of its prompt, maybe the last one."""
+        if self.device_len >= self.prefill_len:
             self.state = RequestState.DECODE
-        self.num_inflight += 1
-        return Req(  # by position: with names it takes half as long again
-            self.uid,
-            self.allocation.table_idx,
-            cached_len,
-            device_len,
-            self.max_device_len,
-            self.prompt_len,
-            self._ids[:num_ids],
-            self.sampling_params,
-            self.seed,
-            prev_row,
-            self.end_token_ids,
-            prefill_len,
-        )
+
+    def close(self, state: RequestState) -> None:
+        """It is over. What launched batches give of it goes unheeded."""
+        self.state = state
+        if self.allocation is not None:
+            self.allocation.rows.appends_below[self.allocation.table_idx] = 0
 
     def take_prompt_logprobs(self, begin: int, logprobs: tuple[TokenLogprobs, ...]) -> None:
         """Those of the tokens from position `begin` on. What was computed before a retraction stays as it is."""
@@ -175,24 +192,25 @@ class Request:
 
     def append(self, token_id: int, logprobs: TokenLogprobs | None = None) -> TokenReply:
         """A generated token; the news of it, with why it is the last one, if it is."""
-        num_ids = self.num_ids
-        if num_ids == len(self._ids):  # views handed out keep the old array
-            room = min(self.max_device_len, 2 * num_ids + 16)
-            self._ids = np.concatenate([self._ids, np.empty(room - num_ids, np.int32)])
-        self._ids[num_ids] = token_id
-        self.num_ids = num_ids + 1
+        assert self.allocation is not None
+        rows, at, num_ids = self.allocation.rows, self.allocation.table_idx, self.num_ids + 1
+        rows.ids[at, num_ids - 1], rows.num_ids[at] = token_id, num_ids
         reason: FinishReason | None = None
         if token_id in self.end_token_ids and self.num_generated > self.sampling_params.min_tokens:
             reason = "stop"
-        elif num_ids + 1 == self.max_device_len:
+        elif num_ids == self.max_device_len:
             reason = "length"
-        if self.replied and logprobs is None:  # nearly always, so a call less
-            return TokenReply(self.uid, (token_id,), reason)
+        elif logprobs is None:
+            rows.appends_below[at] = self.max_device_len - 1
         return self.reply((token_id,), reason, (logprobs,) if logprobs else ())
 
     def truncate(self, num_tokens: int) -> None:
         """Forget generated tokens past the first `num_tokens`."""
-        self.num_ids = min(self.num_ids, self.prompt_len + num_tokens)
+        kept = min(self.num_ids, self.prompt_len + num_tokens)
+        if self.allocation is None:
+            self._ids = self._ids[:kept]
+        else:
+            self.allocation.rows.num_ids[self.allocation.table_idx] = kept
 
     def reply(
         self,
@@ -216,3 +234,7 @@ class Request:
             prompt_logprobs=tuple(self.prompt_logprobs) if wants_prompt else None,
             error=error,
         )
+
+    def _at(self, column: Int32Array) -> int:
+        assert self.allocation is not None
+        return int(column[self.allocation.table_idx])

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from minisgl.scheduler.allocation import Allocation
-from minisgl.scheduler.cache_manager import CacheManager
+from minisgl.scheduler.cache_manager import CacheManager, Growth
 from minisgl.scheduler.request import Request
 from minisgl.scheduler.reserve import Reserve
 
 MAX_RENEWED = 32  # promises that one step brings up to date, so that each end does not cost a look at all who run
-
-Growth = tuple[Allocation, int]  # how many pages a running request needs for the next batch, besides those it has
 
 
 class Promises:
@@ -47,9 +44,9 @@ class Promises:
                 self._promise(request)
         del self._to_renew[-MAX_RENEWED:]
 
-    def missing_pages(self, growths: Iterable[Growth]) -> int:
-        """How many pages too few are free or evictable for `growths`."""
-        return max(0, sum([num_pages for _, num_pages in growths]) - self._manager.obtainable_pages)
+    def missing_pages(self, growth: Growth) -> int:
+        """How many pages too few are free or evictable for `growth`."""
+        return max(0, growth.total - self._manager.obtainable_pages)
 
     def extend(self, short: Iterable[Request]) -> None:
         """Promise more to those who need more than they were promised."""
@@ -61,9 +58,7 @@ class Promises:
         self._manager.promise(request.allocation, self._reserve.kv_len(request))
 
 
-def choose_victim(
-    manager: CacheManager, running: Sequence[Request], growths: Sequence[Growth], missing: int
-) -> Request:
+def choose_victim(manager: CacheManager, running: Sequence[Request], growth: Growth, missing: int) -> Request:
     """The request that loses least: the fewest pages that nobody else holds, and that may have to be computed again.
 
     It is one of those with whose pages the others can go on (they lack `missing`); if there are none, the one that
@@ -71,7 +66,7 @@ def choose_victim(
     admitted: so it comes to its end, and then the next one does.
     """
     assert len(running) > 1, f"{missing} pages are missing for the only request that runs"
-    wanted = {allocation.table_idx: num_pages for allocation, num_pages in growths}
+    wanted = dict(zip(growth.table_idxs.tolist(), growth.num_pages.tolist(), strict=True))
     oldest = min(running, key=lambda request: request.arrival)
     candidates = [request for request in running if request is not oldest]
     held = [request.allocation for request in candidates if request.allocation]

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from minisgl.core import Batch, BatchResult, Limits, PrefixGroup, Req
-from minisgl.core.batch import NO_IDS, Int32Array
+import numpy as np
+
+from minisgl.core import Batch, BatchResult, Limits, Req
+from minisgl.core.batch import NO_IDS, Int32Array, Reqs
 from minisgl.env import ENV
 from minisgl.kvcache.base import Namespace
 from minisgl.message import (
@@ -31,7 +33,7 @@ from minisgl.scheduler.admission import Admission
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.counters import Counters
 from minisgl.scheduler.grouping import Grouping
-from minisgl.scheduler.planner import Planner, Work
+from minisgl.scheduler.planner import Planner
 from minisgl.scheduler.questions import answer
 from minisgl.scheduler.request import Request, RequestState
 from minisgl.scheduler.reserve import RESERVES
@@ -71,11 +73,13 @@ class Scheduler:
         estimates = RESERVES[reserve]()
         self._admission = Admission(cache_manager, estimates, policy, max_overtakes, lookahead)
         self._admitted: dict[int, Request] = {}  # until their pages are released
+        self._rows = cache_manager.rows
         self._counters = Counters()
         self._planner = Planner(
             cache_manager, self._admission, self._admitted, self._counters, estimates, max_extend_tokens, alternates
         )
-        self._grouping = Grouping(cache_manager.prefix_cache) if shared_prefix else None
+        self._grouping = Grouping(cache_manager) if shared_prefix else None
+        self._ends: set[int] = set()  # tokens that end the text of some request
         self._replies: list[Reply] = []
         self._step = 0
 
@@ -129,53 +133,65 @@ class Scheduler:
         settle: commits the batch in flight. Called when pages run out, as nobody in flight can be retracted.
         """
         work = self._planner.choose(settle)
-        if not work:
+        lineup = work.lineup
+        if not lineup:
             return None
-        reqs = tuple([request.launch(num_tokens, row) for row, (request, _, num_tokens) in enumerate(work)])
-        batch = Batch(reqs, self.cache_manager.take_update(), self._step, self._groups(work))
+        columns = self._rows.launch(lineup.table_idxs, work.counts)
+        for request, _ in work.prompts:
+            request.launched()
+        groups = self._grouping.of(lineup) if self._grouping is not None else ()
+        batch = Batch(Reqs(lineup.members, columns), self.cache_manager.take_update(), self._step, groups)
         if ENV.CHECK_INTEGRITY.value:
             batch.check_integrity()
         self._step += 1
         self._counters.num_batches += 1
         return batch
 
-    def _groups(self, work: Iterable[Work]) -> tuple[PrefixGroup, ...]:
-        if self._grouping is None:
-            return ()
-        return self._grouping.of([allocation.handle for _, allocation, _ in work])
-
     # ---- commit
 
     def commit(self, batch: Batch, result: BatchResult) -> None:
-        """Take in what a launched batch produced; batches are committed in the order in which they were planned.
-
-        Most rows are decodes, hundreds of them: a call that they do not need is noticed.
-        """
+        """Take in what a launched batch produced; batches are committed in the order in which they were planned."""
         self.cache_manager.committed(batch.step)
-        admitted, counters, replies = self._admitted, self._counters, self._replies
-        errors, logprobs = result.errors, result.logprobs
-        finished, aborted = RequestState.FINISHED, RequestState.ABORTED
-        for row, (req, token_id) in enumerate(zip(batch.reqs, result.next_tokens.tolist(), strict=True)):
-            request = admitted[req.uid]
-            request.num_inflight -= 1
-            request.committed_len = req.device_len
-            if row in errors:
-                request.storable = False
-            state = request.state
-            if state is finished or state is aborted:
-                if request.num_inflight == 0:
-                    self._release(request)
-            elif row in errors:
-                self._close(request, finished, request.reply((), "error", error=errors[row]))
-            elif req.cached_len >= request.prefill_len or self._take_prompt(request, req, row, result):
-                reply = request.append(token_id, logprobs[row] if logprobs else None)
-                counters.generated_tokens += 1
-                if reply.finish_reason is None:
-                    replies.append(reply)
-                else:
-                    self._close(request, finished, reply)
+        self._rows.committed_len[batch.table_idxs] = batch.device_lens
+        for row in self._append_all(batch, result):
+            self._commit_row(row, batch.reqs[row], result)
         if ENV.CHECK_INTEGRITY.value:
             self.check_integrity()
+
+    def _append_all(self, batch: Batch, result: BatchResult) -> list[int]:
+        """Take in the tokens of rows of which nothing else is to be said, most of hundreds; which rows are left."""
+        rows, table_idxs, token_ids = self._rows, batch.table_idxs, result.next_tokens.tolist()
+        is_easy = rows.num_ids[table_idxs] < rows.appends_below[table_idxs]
+        is_easy[list(result.errors)] = False
+        if not self._ends.isdisjoint(token_ids):
+            is_easy &= [token_id not in self._ends for token_id in token_ids]
+        left = np.flatnonzero(~is_easy).tolist()
+        tokens = result.next_tokens
+        if left:
+            table_idxs, tokens = table_idxs[is_easy], tokens[is_easy]
+            token_ids = tokens.tolist()
+        rows.append(table_idxs, tokens)
+        uids = rows.uid[table_idxs].tolist()
+        self._replies += [TokenReply(uid, (token_id,)) for uid, token_id in zip(uids, token_ids, strict=True)]
+        self._counters.generated_tokens += len(uids)
+        return left
+
+    def _commit_row(self, row: int, req: Req, result: BatchResult) -> None:
+        request, error = self._admitted[req.uid], result.errors.get(row)
+        if error is not None:
+            request.storable = False
+        if request.is_over:
+            if not request.is_in_flight:
+                self._release(request)
+        elif error is not None:
+            self._close(request, RequestState.FINISHED, request.reply((), "error", error=error))
+        elif not req.is_prefill or self._take_prompt(request, req, row, result):
+            reply = request.append(int(result.next_tokens[row]), result.logprobs[row] if result.logprobs else None)
+            self._counters.generated_tokens += 1
+            if reply.finish_reason is None:
+                self._replies.append(reply)
+            else:
+                self._close(request, RequestState.FINISHED, reply)
 
     def _take_prompt(self, request: Request, req: Req, row: int, result: BatchResult) -> bool:
         """Its prompt, or a part of it, is computed; whether a token was sampled after it."""
@@ -189,7 +205,7 @@ class Scheduler:
 
     def _store_prompt(self, request: Request) -> None:
         assert request.allocation is not None
-        last_step = self._step - 1 if request.num_inflight else -1
+        last_step = self._step - 1 if request.is_in_flight else -1
         self.cache_manager.store(request.allocation, request.ids(request.committed_len), last_step)
 
     # ---- ends
@@ -214,6 +230,7 @@ class Scheduler:
             namespace=Namespace(msg.cache_salt),
             priority=msg.priority,
         )
+        self._ends |= request.end_token_ids
         self._admission.add(request)
 
     def _end(self, uid: int, state: RequestState, reason: FinishReason) -> None:
@@ -244,13 +261,14 @@ class Scheduler:
 
     def _close(self, request: Request, state: RequestState, reply: TokenReply | None) -> None:
         """The request is over. Its pages go back now, or with the commit of its last launched batch."""
-        request.state = state
+        request.close(state)
+        self._planner.changed()
         if state is RequestState.FINISHED and (reply is None or reply.finish_reason != "error"):
             self._planner.finished(request)
         self._counters.ended((reply and reply.finish_reason) or "stop")
         if reply is not None:
             self._replies.append(reply)
-        if not self._admission.remove(request.uid) and request.num_inflight == 0:
+        if not self._admission.remove(request.uid) and not request.is_in_flight:
             self._release(request)
 
     def _release(self, request: Request) -> None:

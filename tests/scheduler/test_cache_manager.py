@@ -7,7 +7,7 @@ import pytest
 
 from minisgl.core.batch import Int32Array
 from minisgl.kvcache import PUBLIC, Namespace
-from minisgl.scheduler.cache_manager import Allocation, CacheManager
+from minisgl.scheduler.cache_manager import Allocation, CacheManager, Growth
 from minisgl.utils.math import div_ceil
 
 
@@ -18,8 +18,12 @@ def ids(*values: int) -> Int32Array:
 def start(manager: CacheManager, tokens: Int32Array, max_len: int, namespace: Namespace = PUBLIC) -> Allocation:
     allocation = manager.admit(manager.match(tokens, namespace), max_len, namespace)
     assert allocation is not None
-    manager.grow([(allocation, div_ceil(len(tokens), manager.page_size) - allocation.num_pages)])
+    grow(manager, allocation, div_ceil(len(tokens), manager.page_size) - allocation.num_pages)
     return allocation
+
+
+def grow(manager: CacheManager, allocation: Allocation, num_pages: int) -> None:
+    manager.grow(Growth(ids(allocation.table_idx), ids(num_pages), num_pages))
 
 
 def row(manager: CacheManager, allocation: Allocation) -> list[int]:
@@ -110,11 +114,12 @@ def test_what_was_promised_is_never_refused() -> None:
     b = start(manager, ids(6), 4)
     assert manager.admit(manager.match(ids(7)), 1) is None
     for _ in range(3):  # evicts what is cached, two pages at a time
-        manager.grow([(a, 1), (b, 1)])
+        grow(manager, a, 1)
+        grow(manager, b, 1)
         manager.check_integrity()
     assert manager.num_free_pages == 0
     with pytest.raises(AssertionError, match="promised"):
-        manager.grow([(b, 0), (a, 1)])
+        grow(manager, a, 1)
 
 
 def test_a_locked_prefix_survives_eviction_of_all_else() -> None:

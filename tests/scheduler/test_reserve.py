@@ -5,12 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from minisgl.core import SamplingParams
+from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.request import Request
 from minisgl.scheduler.reserve import FEWEST, WINDOW, FullReserve, LearnedReserve, OutputLengths
 
 
 def make_request(prompt_len: int = 10, max_tokens: int = 100, generated: int = 0) -> Request:
-    request = Request(0, np.zeros(prompt_len, np.int32), SamplingParams(), 0, frozenset(), prompt_len + max_tokens)
+    ids = np.zeros(prompt_len, np.int32)
+    request = Request(0, ids, SamplingParams(), 0, frozenset(), prompt_len + max_tokens)
+    manager = CacheManager(1000, 1, 1, 1000, "naive")
+    allocation = manager.admit(manager.match(ids), prompt_len)
+    assert allocation is not None
+    request.start(allocation)
     for _ in range(generated):
         request.append(1)
     return request
