@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import bench_attention_layer
 import bench_decode
 import bench_offline
 import bench_prefix
@@ -50,3 +51,17 @@ def test_a_profile_accounts_for_the_time_of_a_step() -> None:
     result = profile_step.main([*TINY, "--batch", "2", "--context", "5", "--shared", "8", "--steps", "3"])
     assert result["kinds"]["gemm"][0] >= 1
     assert sum(us for _, us in result["kinds"].values()) == pytest.approx(result["busy_us"])
+
+
+def test_attention_of_a_layer_is_timed_with_its_prefix_read_by_all_and_once() -> None:
+    results = bench_attention_layer.main([*TINY, "--backend", "torch", "--page-size", "8", "--rounds", "2"])
+    assert [result["case"] for result in results] == ["decodes: 3 x (32 shared + 16)", "prompts: 2 x 16"]
+    assert all(result["each"] > result["floor"] > 0 for result in results)
+    assert results[0]["once"] > 0
+    assert results[1]["once"] is None
+
+
+def test_pages_of_a_shared_prefix_are_those_of_every_row_and_no_others_are_in_two() -> None:
+    table, num_pages = bench_attention_layer.deal_pages(bench_attention_layer.Case(3, 48, shared=32), page_size=8)
+    assert (table[:, :4] == table[0, :4]).all()
+    assert sorted({*table.ravel().tolist()}) == list(range(num_pages)) == list(range(4 + 3 * 2))
