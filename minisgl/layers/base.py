@@ -35,7 +35,7 @@ class WeightSlot:
 
     shape: of the whole tensor in the checkpoint. dest: memory for this rank's part, which starts at `start` along
     `dim` and is as long as `dest` there; or else is made of `rows`, in that order. take_groups: gets that part instead
-    of `dest`, if it is grouped.
+    of `dest`, if it is grouped. offset: is added to every number.
     """
 
     shape: tuple[int, ...]
@@ -44,6 +44,7 @@ class WeightSlot:
     start: int = 0
     take_groups: Callable[[GroupedTensor], None] | None = None
     rows: torch.Tensor | None = None
+    offset: float = 0.0
 
     def cut(self, name: str, tensor: torch.Tensor | GroupedTensor) -> torch.Tensor | GroupedTensor:
         """This rank's part of the whole tensor, a view if it is in one piece.
@@ -62,7 +63,7 @@ class WeightSlot:
         if self.take_groups is not None and isinstance(part, GroupedTensor):
             self.take_groups(part)
         else:
-            self.dest.copy_(dense(part))
+            self.dest.copy_(dense(part).float() + self.offset if self.offset else dense(part))
 
 
 class Layer(nn.Module, ABC):

@@ -10,15 +10,18 @@ from minisgl.layers.base import Layer, Placement, WeightSlot
 
 
 class RMSNorm(Layer):
-    """y = x / rms(x) * weight over the last dim, see `minisgl.kernel.torch_ops.rms_norm`."""
+    """y = x / rms(x) * weight over the last dim, see `minisgl.kernel.torch_ops.rms_norm`.
 
-    def __init__(self, size: int, eps: float, place: Placement) -> None:
+    offset: of the weight from what a checkpoint holds.
+    """
+
+    def __init__(self, size: int, eps: float, place: Placement, offset: float = 0.0) -> None:
         super().__init__()
-        self.shape, self.eps = (size,), eps
+        self.shape, self.eps, self.offset = (size,), eps, offset
         self.weight = place.parameter(size)
 
     def slots(self) -> dict[str, WeightSlot]:
-        return {"weight": WeightSlot(self.shape, self.weight)}
+        return {"weight": WeightSlot(self.shape, self.weight, offset=self.offset)}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return rms_norm(x, self.weight, self.eps)

@@ -137,7 +137,7 @@ class BaseCausalLM(nn.Module, ABC):
         for name, slot in self._weights().slots():
             tensor = torch.empty(slot.shape, dtype=self.place.dtype, device=self.place.device)
             if len(slot.shape) == 1:
-                tensor.fill_(0.0 if name.endswith(".bias") else 1.0)
+                tensor.fill_(0.0 if name.endswith(".bias") else 1.0 - slot.offset)
             else:
                 tensor.normal_(std=0.02, generator=generator)
             self.load_weight(name, tensor)

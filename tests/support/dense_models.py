@@ -9,6 +9,9 @@ import torch
 from support.tiny_model import make_tokenizer
 from transformers import (
     AutoModelForCausalLM,
+    Gemma2Config,
+    Gemma3Config,
+    Gemma3TextConfig,
     LlamaConfig,
     MistralConfig,
     Olmo2Config,
@@ -42,6 +45,15 @@ LONGROPE = {
 }
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 32}
 LLAMA3 = YARN | {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+CAPS: dict[str, Any] = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}  # low, so that they matter
+VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "image_size": 32,
+    "patch_size": 8,
+}
 WINDOW: dict[str, Any] = {"sliding_window": 12}  # shorter than what prompts of the tests share
 CONFIGS: dict[str, Any] = {
     "llama": LlamaConfig(**SHAPE),
@@ -77,6 +89,37 @@ CONFIGS: dict[str, Any] = {
     ),
     "olmo2": Olmo2Config(**SHAPE),
     "olmo2, a KV head for each, biases": Olmo2Config(**SHAPE | {"num_key_value_heads": 4}, attention_bias=True),
+    "gemma2": Gemma2Config(**SHAPE | CAPS, **WINDOW, head_dim=24, query_pre_attn_scalar=20),
+    "gemma2, tied, biases, listed layers, no caps": Gemma2Config(
+        **SHAPE | {"tie_word_embeddings": True, "attn_logit_softcapping": None, "final_logit_softcapping": None},
+        **WINDOW,
+        head_dim=16,
+        attention_bias=True,
+        layer_types=["full_attention", "sliding_attention"],
+    ),
+    "gemma3": Gemma3TextConfig(
+        **SHAPE | {"num_hidden_layers": 3},
+        **WINDOW,
+        head_dim=24,
+        query_pre_attn_scalar=20,
+        sliding_window_pattern=2,
+    ),
+    "gemma3, tied, rope linear, logits capped": Gemma3TextConfig(
+        **SHAPE | {"tie_word_embeddings": True},
+        **WINDOW,
+        head_dim=16,
+        final_logit_softcapping=3.0,
+        layer_types=["full_attention", "sliding_attention"],
+        rope_parameters={
+            "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
+        },
+    ),
+    "gemma3-images, the part for text": Gemma3Config(
+        text_config=Gemma3TextConfig(**SHAPE, **WINDOW, head_dim=24, sliding_window_pattern=2).to_dict(),
+        vision_config=VISION,
+        tie_word_embeddings=False,
+    ),
 }
 
 

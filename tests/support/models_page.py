@@ -8,6 +8,7 @@ from support.dense_models import CONFIGS as DENSE
 from support.gguf_dense import MODELS as GGUF
 from support.tiny_experts import CONFIGS as EXPERTS
 from support.tiny_experts import IN_GGUF
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 BEGIN, END = "<!-- made by scripts/models-table -->\n", "<!-- end -->\n"
 
@@ -30,4 +31,5 @@ def _table() -> str:
 
 
 def _architecture(config: Any) -> str:
-    return type(config).__name__.removesuffix("Config") + "ForCausalLM"
+    name: str = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[config.model_type]
+    return name
