@@ -62,7 +62,13 @@ class BatchPlanner:
         self._extend = batch.extend_lens.astype(np.int64)
         self._first_token = np.cumsum(self._extend) - self._extend
         self._window = window
-        self._is_long = (self._cached + self._extend > window) & (window > 0)  # [B] rows with something out of sight
+        is_decode = self._extend == 1
+        self._is_long = self._cached + self._extend > (window or 1 << 62)  # [B] something is out of sight
+        self._is_paged = is_decode & shape.paged
+        # Numbers of the rows with one new token, with several, and with several of which some do not see the first.
+        self._decodes = np.flatnonzero(is_decode)
+        self._extends = np.flatnonzero(~(is_decode | self._is_long))
+        self._banded = np.flatnonzero(self._is_long & ~is_decode)
         self._band_masks: dict[tuple[int, int], torch.Tensor] = {}
 
     def plan(self) -> LayerParts:
@@ -83,11 +89,12 @@ class BatchPlanner:
         """What is read once for several rows, and [B] from where each is read alone: from the end of that, or from
         where the window of its first new token begins. Paged decodes are grouped by themselves, for it takes more of
         them to make a group pay."""
-        is_paged = (self._extend == 1) & self._shape.paged
-        paged, paged_begins = choose_shared(self._groups, is_paged & ~self._is_long, PAGED)
-        others, begins = choose_shared(self._groups, ~is_paged & ~self._is_long, GATHERED)
-        windows = np.maximum(0, self._cached + 1 - self._window)
-        return paged + others, np.where(self._is_long, windows, np.where(is_paged, paged_begins, begins))
+        windows = np.where(self._is_long, np.maximum(0, self._cached + 1 - self._window), 0)
+        if not self._groups:
+            return [], windows
+        paged, paged_begins = choose_shared(self._groups, self._is_paged & ~self._is_long, PAGED)
+        others, begins = choose_shared(self._groups, ~(self._is_paged | self._is_long), GATHERED)
+        return paged + others, np.where(self._is_paged, paged_begins, begins) + windows
 
     def _slots(self, rows: IntArray | int, positions: IntArray) -> IntArray:
         """The slots of `positions` of `rows`, which broadcast against each other."""
@@ -109,19 +116,19 @@ class BatchPlanner:
 
     def _private_parts(self, start: IntArray) -> Iterator[PrefixPart]:
         """What the rows with several new tokens alone see of what was computed before; `start` [B] is shared."""
-        for row in np.flatnonzero((self._extend > 1) & (start < self._cached) & ~self._is_long):
+        for row in self._extends[start[self._extends] < self._cached[self._extends]]:
             slots = self._slots(int(row), np.arange(start[row], self._cached[row]))
             yield PrefixPart(self._index(self._tokens(np.array([row]))), self._index(slots))
 
     def _extend_parts(self) -> Iterator[ExtendPart]:
-        several = (self._extend > 1) & ~self._is_long
-        for extend_len in np.unique(self._extend[several]):
-            rows = np.flatnonzero(several & (self._extend == extend_len))
+        lengths = self._extend[self._extends]
+        for extend_len in np.unique(lengths):
+            rows = self._extends[lengths == extend_len]
             yield ExtendPart(self._index(self._tokens(rows)), len(rows))
 
     def _bands(self) -> Iterator[BandPart]:
         """Rows with several new tokens that are longer than the window."""
-        for row in np.flatnonzero((self._extend > 1) & self._is_long):
+        for row in self._banded:
             cached, token = int(self._cached[row]), int(self._first_token[row])
             end = cached + int(self._extend[row])
             for first in range(cached, end, BAND_TOKENS):
@@ -143,7 +150,7 @@ class BatchPlanner:
 
     def _paged_part(self, start: IntArray) -> PagedPart | None:
         """Rows with one new token, from `start` [B] on."""
-        rows = np.flatnonzero(self._extend == 1)
+        rows = self._decodes
         if len(rows) == 0:
             return None
         slots = [self._run_of_slots(int(row), int(start[row])) for row in rows]
@@ -166,7 +173,7 @@ class BatchPlanner:
 
     def _decode_parts(self, start: IntArray) -> Iterator[DecodePart]:
         """Rows with one new token, from `start` [B] on: long runs of slots in place, the others in buckets."""
-        rows = np.flatnonzero(self._extend == 1)
+        rows = self._decodes
         in_place = np.array(
             [self._reads_in_place(int(row), int(start[row]), len(rows)) for row in rows], dtype=np.bool_
         )
