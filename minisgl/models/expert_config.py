@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minisgl.models.values import count, flag
+from minisgl.moe import ClampedGate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,7 +15,8 @@ class ExpertConfig:
     """num_chosen: experts of a token. inner_size: of one expert. normalised: a token's weights sum to 1.
 
     shared_size: the inner size of an expert that every token uses besides, 0 for none. dense_layers: those that have an
-    MLP of the model's intermediate_size in place of experts.
+    MLP of the model's intermediate_size in place of experts. clamped_gate: how an expert joins gate and up; None:
+    silu(gate) * up.
     """
 
     num_experts: int
@@ -23,6 +25,7 @@ class ExpertConfig:
     normalised: bool
     shared_size: int = 0
     dense_layers: frozenset[int] = frozenset()
+    clamped_gate: ClampedGate | None = None
 
     def __post_init__(self) -> None:
         if self.num_chosen > self.num_experts:

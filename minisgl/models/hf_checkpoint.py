@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from minisgl.models.quantization import quantization_method
+from minisgl.models import mxfp4
+from minisgl.models.quantization import READ, quantization_method
 from minisgl.models.safetensors_files import SafetensorsFiles
 from minisgl.models.sampling_defaults import Defaults, from_generation_config
 from minisgl.utils.json_file import read_json
@@ -25,12 +26,13 @@ class HFCheckpoint:
     def __init__(self, path: Path, need_weights: bool = True) -> None:
         self.path = path
         self._config = read_json(path / "config.json")
-        self._refuse_quantised()
-        self._files = SafetensorsFiles(path) if need_weights else None
+        self._is_packed = self._quantization() == "mxfp4"
+        self._files = SafetensorsFiles(path, with_bytes=self._is_packed) if need_weights else None
 
     @property
     def num_weights(self) -> int:
-        return self._files.num_tensors if self._files else 0
+        names = self._files.names if self._files else []
+        return mxfp4.count_whole(names) if self._is_packed else len(names)
 
     def hf_config(self) -> dict[str, Any]:
         return self._config
@@ -43,7 +45,8 @@ class HFCheckpoint:
         return from_generation_config(self.path / _GENERATION, self._json(_GENERATION))
 
     def iter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        return self._files.iter_tensors() if self._files else iter(())
+        weights = self._files.iter_tensors() if self._files else iter(())
+        return mxfp4.unpacked(weights) if self._is_packed else weights
 
     def _listed(self, config: dict[str, Any]) -> set[int]:
         """eos_token_id may be absent, null, one id or several; -1 stands for none."""
@@ -57,6 +60,9 @@ class HFCheckpoint:
         file = self.path / name
         return read_json(file) if file.is_file() else {}
 
-    def _refuse_quantised(self) -> None:
-        if (method := quantization_method(self.path, self._config)) is not None:
+    def _quantization(self) -> str | None:
+        """The method by which the weights are quantised, if any is. ValueError if it is not read."""
+        method = quantization_method(self.path, self._config)
+        if method is not None and [READ.get(method)] != self._config.get("architectures"):
             raise ValueError(f"{self.path}: weights quantised by method {method!r} are not supported")
+        return method

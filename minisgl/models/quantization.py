@@ -1,4 +1,4 @@
-"""Which method quantised the weights of a Hugging Face folder, so that it is refused by name before they are read."""
+"""Which method quantised the weights of a Hugging Face folder: one that we read, or one to be refused by name."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 # Where config.json has it: transformers and most tools, older compressed-tensors, MLX (which writes the first one too).
 _KEYS = {"quantization": "mlx", "compression_config": "compressed-tensors", "quantization_config": "unnamed"}
+# What is read, and in which architecture: its checkpoints alone have it.
+READ = {"mxfp4": "GptOssForCausalLM"}
 _FILES = {"quantize_config.json": "gptq", "quant_config.json": "awq", "hf_quant_config.json": "modelopt"}
 
 

@@ -31,6 +31,8 @@ _FILES = {
     "Gemma2ForCausalLM": "gemma2",
     "Gemma3ForCausalLM": "gemma3",
     "Gemma3ForConditionalGeneration": "gemma3",
+    "Olmo3ForCausalLM": "olmo3",
+    "GptOssForCausalLM": "gpt_oss",
 }
 
 

@@ -18,7 +18,7 @@ from minisgl.utils.model_files import names as names_of
 _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
-_DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
 _LENGTH_BYTES = 8  # of the number before the header
 
 
@@ -27,17 +27,19 @@ class SafetensorsFiles:
 
     With an index, exactly the tensors that it names are taken, and other files are left alone. Raises ValueError
     naming the file, and the tensor: for a shard or tensor that is missing, a file that is cut off or damaged, a
-    dtype that is no floating-point number.
+    dtype that is no floating-point number. with_bytes: uint8 is taken, too.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, with_bytes: bool = False) -> None:
+        dtypes = _FLOATS | ({"U8": torch.uint8} if with_bytes else {})
         index = folder / _INDEX
         wanted = _read_index(index) if index.is_file() else {_find_single(folder): None}
-        self._shards = [_Shard(file, names) for file, names in wanted.items()]
+        self._shards = [_Shard(file, names, dtypes) for file, names in wanted.items()]
 
     @property
-    def num_tensors(self) -> int:
-        return sum(len(shard.tensors) for shard in self._shards)
+    def names(self) -> list[str]:
+        """Of all tensors, in the order of `iter_tensors`."""
+        return [name for shard in self._shards for name in shard.tensors]
 
     def iter_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Names and tensors, file by file in the order of their bytes. Keeps no tensor."""
@@ -55,19 +57,22 @@ class _Entry(NamedTuple):
 
 
 class _Shard:
-    """One file. wanted: the names to take, None stands for all. Errors as of `SafetensorsFiles`."""
+    """One file. wanted: the names to take, None stands for all. dtypes: what is taken, by safetensors' names.
 
-    def __init__(self, path: Path, wanted: set[str] | None) -> None:
+    Errors as of `SafetensorsFiles`.
+    """
+
+    def __init__(self, path: Path, wanted: set[str] | None, dtypes: Mapping[str, torch.dtype]) -> None:
         _check_whole(path)
-        self._file = MappedFile(path)
+        self._file, self._dtypes = MappedFile(path), dtypes
         entries = _read_entries(self._file)
         if missing := (wanted or set()).difference(entries):
             raise ValueError(f"{path} lacks {min(missing)!r}, which {_INDEX} places there")
         taken = [(name, entry) for name, entry in entries.items() if wanted is None or name in wanted]
         self.tensors = dict(sorted(taken, key=lambda item: item[1].offset))
         for name, entry in self.tensors.items():
-            if entry.dtype not in _DTYPES:
-                known = ", ".join(_DTYPES)
+            if entry.dtype not in dtypes:
+                known = ", ".join(dtypes)
                 raise ValueError(f"{path}, tensor {name!r}: dtype {entry.dtype} is not supported, only {known}")
 
     def iter_tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -77,7 +82,7 @@ class _Shard:
 
     def _tensor(self, entry: _Entry) -> torch.Tensor:
         raw = torch.from_numpy(self._file.bytes_at(entry.offset, entry.num_bytes))
-        return raw.view(_DTYPES[entry.dtype]).view(entry.shape)
+        return raw.view(self._dtypes[entry.dtype]).view(entry.shape)
 
 
 def _find_single(folder: Path) -> Path:

@@ -2,7 +2,7 @@
 
 from minisgl.kernel.torch_moe import ClampedGate
 from minisgl.moe.experts import ExpertNames, Experts
-from minisgl.moe.names import split_experts
+from minisgl.moe.names import Weight, split_experts
 from minisgl.moe.router import Router, Routing, WholeLinear
 
-__all__ = ["ClampedGate", "ExpertNames", "Experts", "Router", "Routing", "WholeLinear", "split_experts"]
+__all__ = ["ClampedGate", "ExpertNames", "Experts", "Router", "Routing", "Weight", "WholeLinear", "split_experts"]

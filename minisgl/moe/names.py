@@ -1,7 +1,7 @@
-"""The ways in which checkpoints write the weights of experts, brought to one: a matrix each.
+"""The ways in which checkpoints write the weights of experts, brought to one: a matrix each, and maybe a bias.
 
 transformers 5 stacks them when it is asked to save a model as it is in memory: [E, 2 * I, H] and [E, H, I]. GGUF files
-have a stack of each kind.
+have a stack of each kind, and of its biases.
 """
 
 from __future__ import annotations
@@ -15,21 +15,22 @@ from minisgl.moe.experts import HF_NAMES, ExpertNames
 from minisgl.utils.grouped_tensor import GroupedTensor, dense
 
 Weight = tuple[str, torch.Tensor | GroupedTensor]
-_STACK = re.compile(r"(.*\.experts)\.(gate_up|gate|up|down)_proj(\.weight)?")
+_STACK = re.compile(r"(.*\.experts)\.(gate_up|gate|up|down)_proj(\.weight|\.bias)?")
 
 
 def split_experts(name: str, tensor: torch.Tensor | GroupedTensor, names: ExpertNames = HF_NAMES) -> Iterator[Weight]:
     """The tensor by itself; or if it stacks the weights of experts, each with the name that `names` gives it.
 
-    ValueError that names the tensor if it should be a stack and has no three dimensions.
+    ValueError that names the tensor if it should be a stack and has not three dimensions, or one of biases and not two.
     """
     match = _STACK.fullmatch(name)
     if match is None:
         yield name, tensor
         return
-    if len(tensor.shape) != 3:
+    part = match[3] or ".weight"
+    if len(tensor.shape) != (2 if part == ".bias" else 3):
         raise ValueError(f"tensor {name!r}: expected the experts' matrices in a stack, got {list(tensor.shape)}")
     kinds = ("gate", "up") if match[2] == "gate_up" else (match[2],)
     for expert, matrices in enumerate(dense(tensor)):
         for kind, matrix in zip(kinds, matrices.chunk(len(kinds)), strict=True):
-            yield f"{match[1]}.{expert}.{getattr(names, kind)}.weight", matrix
+            yield f"{match[1]}.{expert}.{getattr(names, kind)}{part}", matrix

@@ -13,7 +13,7 @@ from minisgl import LLM, SamplingParams
 
 MAX_TOKENS = 24
 GREEDY = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True)
-NAMES = ["qwen3-moe, not normalised, a dense layer", "qwen2-moe", "mixtral"]
+NAMES = ["qwen3-moe, not normalised, a dense layer", "qwen2-moe", "mixtral", "gpt-oss"]
 
 
 def make_prompts() -> list[list[int]]:

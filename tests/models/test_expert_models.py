@@ -14,6 +14,8 @@ from support.tiny_experts import CONFIGS, IN_GGUF, make_expert_model, save_exper
 from minisgl.distributed import TPInfo
 from minisgl.models import BaseCausalLM, ModelConfig, create_model, load_model, open_checkpoint
 
+# GPT-OSS has its experts in stacks only.
+FORMS = [(name, stacked) for name in CONFIGS for stacked in (False, True) if stacked or "gpt-oss" not in name]
 IDS = torch.randint(0, 256, (50,), generator=torch.Generator().manual_seed(1)).tolist()
 
 
@@ -27,8 +29,7 @@ def config_of(name: str, **changes: Any) -> ModelConfig:
     return ModelConfig.from_hf(config | changes)
 
 
-@pytest.mark.parametrize("stacked", [False, True], ids=["a matrix each", "stacked"])
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(("name", "stacked"), FORMS)
 def test_logits_equal_those_of_transformers(tmp_path: Path, name: str, stacked: bool):
     folder = save_expert_model(CONFIGS[name], tmp_path, stacked)
     with safe_open(folder / "model.safetensors", framework="pt") as file:

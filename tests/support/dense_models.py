@@ -15,6 +15,7 @@ from transformers import (
     LlamaConfig,
     MistralConfig,
     Olmo2Config,
+    Olmo3Config,
     Phi3Config,
     Qwen2Config,
     Qwen3Config,
@@ -89,6 +90,16 @@ CONFIGS: dict[str, Any] = {
     ),
     "olmo2": Olmo2Config(**SHAPE),
     "olmo2, a KV head for each, biases": Olmo2Config(**SHAPE | {"num_key_value_heads": 4}, attention_bias=True),
+    "olmo3": Olmo3Config(**SHAPE | {"num_hidden_layers": 4}, **WINDOW),
+    "olmo3, a window in listed layers, rope yarn in the others": Olmo3Config(
+        **SHAPE,
+        **WINDOW,
+        layer_types=["full_attention", "sliding_attention"],
+        rope_parameters={
+            "full_attention": YARN,
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
+        },
+    ),
     "gemma2": Gemma2Config(**SHAPE | CAPS, **WINDOW, head_dim=24, query_pre_attn_scalar=20),
     "gemma2, tied, biases, listed layers, no caps": Gemma2Config(
         **SHAPE | {"tie_word_embeddings": True, "attn_logit_softcapping": None, "final_logit_softcapping": None},

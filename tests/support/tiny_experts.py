@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from gguf import get_tensor_name_map
-from support.dense_models import WINDOW
+from support.dense_models import WINDOW, YARN
 from support.gguf_dense import ARCHITECTURES, dense_metadata, permuted
 from support.gguf_variants import write_gguf
 from support.tiny_model import SHAPE, make_tokenizer
-from transformers import AutoModelForCausalLM, MixtralConfig, Qwen2MoeConfig, Qwen3MoeConfig
+from transformers import AutoModelForCausalLM, GptOssConfig, MixtralConfig, Qwen2MoeConfig, Qwen3MoeConfig
 
 EXPERTS: dict[str, Any] = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40}
 CONFIGS = {
@@ -35,6 +35,15 @@ CONFIGS = {
     "mixtral, a window": MixtralConfig(
         **SHAPE, **WINDOW, num_local_experts=5, num_experts_per_tok=2, head_dim=16
     ),
+    "gpt-oss": GptOssConfig(
+        **SHAPE, **WINDOW, num_local_experts=5, num_experts_per_tok=2, head_dim=16,
+        rope_parameters=YARN | {"factor": 16.0, "truncate": False},
+    ),
+    "gpt-oss, a window in listed layers, tied, another gate": GptOssConfig(
+        **SHAPE | {"tie_word_embeddings": True}, **WINDOW, num_local_experts=5, num_experts_per_tok=2, head_dim=16,
+        attention_bias=False, swiglu_alpha=1.0, swiglu_limit=0.7, layer_types=["full_attention", "sliding_attention"],
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4},
+    ),
 }  # fmt: skip
 
 IN_GGUF = ("qwen3-moe", "qwen2-moe", "mixtral")
@@ -46,7 +55,7 @@ def make_expert_model(config: Any) -> Any:
     torch.manual_seed(3)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     for name, weight in model.named_parameters():
-        if weight.dim() == 1:
+        if weight.dim() == 1 or name.endswith("_bias"):
             torch.nn.init.normal_(weight, mean=float(name.endswith("norm.weight")), std=0.3)
         elif weight.dim() == 3:
             torch.nn.init.normal_(weight, std=0.3)
