@@ -13,7 +13,10 @@ from minisgl import LLM, SamplingParams
 
 MAX_TOKENS = 24
 GREEDY = SamplingParams(max_tokens=MAX_TOKENS, ignore_eos=True)
-NAMES = ["qwen3-moe, not normalised, a dense layer", "qwen2-moe", "mixtral", "gpt-oss"]
+NAMES = [
+    *("qwen3-moe, not normalised, a dense layer", "qwen3-moe, a window"),
+    *("qwen2-moe", "qwen2-moe, a window in every second layer", "mixtral", "mixtral, a window", "gpt-oss"),
+]
 
 
 def make_prompts() -> list[list[int]]:
