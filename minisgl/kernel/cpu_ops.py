@@ -37,7 +37,7 @@ _SIGNATURES = {
     "decode_attention": "pnppppnnnnffppt>t",
     "grouped_linear": "pnnnpnppt",
 }
-_OF_GROUPS = {"packed_bytes": "nnn>n", "pack_groups": "pppnnnp"}  # on codes, which are uint8
+_OF_GROUPS = {"packed_bytes": "nnn>n", "pack_groups": "pppnnnpt"}  # on codes, which are uint8
 _CTYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "t": ctypes.c_int}
 
 Functions = Mapping[tuple[str, torch.dtype], Callable[..., Any]]

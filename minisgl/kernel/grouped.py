@@ -6,12 +6,15 @@ The integers become floats of x's dtype while they are multiplied: the numbers a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
 from minisgl.kernel.cpu_ops import functions
 from minisgl.utils.grouped_tensor import GROUP, GroupedTensor
+
+PANEL = 32  # outputs that lie side by side in the packed weight, as in csrc/grouped_weight.h
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,17 +26,33 @@ class PackedGroups:
     bits: int
 
 
-def pack_groups(weight: GroupedTensor) -> PackedGroups:
-    """A copy of `weight` for `grouped_linear`. Only where `kernel.has_cpp`."""
-    outputs, inputs = weight.shape
-    assert inputs % GROUP == 0, weight.shape
-    size = functions()["packed_bytes", torch.uint8](outputs, inputs, weight.bits)
-    data = torch.zeros(size, dtype=torch.uint8)
-    codes, scale, offset = (x.contiguous() for x in (weight.codes, weight.scale, weight.offset))
+def pack_groups(parts: Sequence[GroupedTensor]) -> PackedGroups:
+    """A copy, for `grouped_linear`, of the rows of all parts. Only where `kernel.has_cpp`."""
+    bits, inputs = max(part.bits for part in parts), parts[0].shape[1]
+    assert inputs % GROUP == 0, parts[0].shape
+    rows = [part.shape[0] for part in parts]
+    if any(n % PANEL for n in rows[:-1]):
+        return pack_groups([_joined(parts, bits)])
+    size = functions()["packed_bytes", torch.uint8]
+    data, begin = torch.empty(size(sum(rows), inputs, bits), dtype=torch.uint8), 0
+    for part, n in zip(parts, rows, strict=True):
+        _pack(part, bits, data[begin:])
+        begin += size(n, inputs, bits)
+    return PackedGroups(data, torch.Size((sum(rows), inputs)), bits)
+
+
+def _joined(parts: Sequence[GroupedTensor], bits: int) -> GroupedTensor:
+    codes = torch.cat([part.codes for part in parts])
+    scale, offset = torch.cat([part.scale for part in parts]), torch.cat([part.offset for part in parts])
+    return GroupedTensor(codes, scale, offset, bits)
+
+
+def _pack(part: GroupedTensor, bits: int, place: torch.Tensor) -> None:
+    codes, scale, offset = (x.contiguous() for x in (part.codes, part.scale, part.offset))
     functions()["pack_groups", torch.uint8](
-        *(codes.data_ptr(), scale.data_ptr(), offset.data_ptr(), outputs, inputs, weight.bits, data.data_ptr())
+        *(codes.data_ptr(), scale.data_ptr(), offset.data_ptr(), *part.shape, bits, place.data_ptr()),
+        torch.get_num_threads(),
     )
-    return PackedGroups(data, weight.shape, weight.bits)
 
 
 def grouped_linear(x: torch.Tensor, weight: PackedGroups, bias: torch.Tensor | None) -> torch.Tensor:

@@ -35,7 +35,8 @@ class WeightSlot:
 
     shape: of the whole tensor in the checkpoint. dest: memory for this rank's part, which starts at `start` along
     `dim` and is as long as `dest` there; or else is made of `rows`, in that order. take_groups: gets that part instead
-    of `dest`, if it is grouped. offset: is added to every number.
+    of `dest`, if it is grouped. offset: is added to every number. adopt: gets that part itself, which stays a view of
+    the checkpoint, if `dest` would be no more than its copy.
     """
 
     shape: tuple[int, ...]
@@ -45,6 +46,7 @@ class WeightSlot:
     take_groups: Callable[[GroupedTensor], None] | None = None
     rows: torch.Tensor | None = None
     offset: float = 0.0
+    adopt: Callable[[torch.Tensor], None] | None = None
 
     def cut(self, name: str, tensor: torch.Tensor | GroupedTensor) -> torch.Tensor | GroupedTensor:
         """This rank's part of the whole tensor, a view if it is in one piece.
@@ -62,8 +64,14 @@ class WeightSlot:
         part = self.cut(name, tensor)
         if self.take_groups is not None and isinstance(part, GroupedTensor):
             self.take_groups(part)
+        elif self.adopt is not None and isinstance(part, torch.Tensor) and self._would_copy(part):
+            self.adopt(part)
         else:
             self.dest.copy_(dense(part).float() + self.offset if self.offset else dense(part))
+
+    def _would_copy(self, part: torch.Tensor) -> bool:
+        kept = (self.dest.dtype, self.dest.device) == (part.dtype, part.device)
+        return kept and part.is_contiguous() and not self.offset
 
 
 class Layer(nn.Module, ABC):

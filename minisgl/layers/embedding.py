@@ -97,7 +97,7 @@ class LMHead(Linear):
         return {"weight": self._slot(self.weight)}
 
     def _slot(self, weight: torch.Tensor) -> WeightSlot:
-        return self.slot("weight", self.shape, weight[: self.share.held], start=self.share.start)
+        return self.slot(self.shape, weight[: self.share.held], start=self.share.start)
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """[N, H] -> [N, V] of the model's dtype, rows any stride apart; the same on every rank."""

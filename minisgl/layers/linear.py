@@ -11,12 +11,10 @@ import torch
 from torch import nn
 
 from minisgl.distributed import TPInfo, all_reduce
-from minisgl.kernel import has_cpp
 from minisgl.kernel.linear import GATES, add_norm_linear, linear
 from minisgl.layers.base import Layer, Placement, WeightSlot
 from minisgl.layers.norm import RMSNorm
-from minisgl.layers.packed import PackedWeight, pack_weight
-from minisgl.utils.grouped_tensor import GroupedTensor
+from minisgl.layers.packed import GroupedParts, PackedWeight, is_repacked
 
 
 class Linear(Layer):
@@ -31,7 +29,7 @@ class Linear(Layer):
         self.bias = bias
         self.tp = tp
         self.packed: PackedWeight | None = None
-        self._groups: dict[str, tuple[torch.Tensor, GroupedTensor]] = {}  # by tensor: where it would go, and itself
+        self._groups = GroupedParts()
 
     def multiply(self, x: torch.Tensor, bias: torch.Tensor | None, gate: str | None = None) -> torch.Tensor:
         """[T, in of this rank] -> [T, out of this rank]; gate: `GATES[gate]` of that."""
@@ -43,13 +41,12 @@ class Linear(Layer):
 
     def pack(self) -> None:
         assert self.weight is not None, "packed twice"
-        self.packed = pack_weight(self.weight, self._take_groups())
+        self.packed = self._groups.pack(self.weight)
         if self.packed is not None:
             self.weight = None
 
     def slot(
         self,
-        name: str,
         shape: tuple[int, ...],
         dest: torch.Tensor,
         *,
@@ -57,23 +54,17 @@ class Linear(Layer):
         start: int = 0,
         rows: torch.Tensor | None = None,
     ) -> WeightSlot:
-        """For the tensor `name`, which makes up the rows `dest` of the weight; arguments as of WeightSlot."""
+        """For a tensor that makes up the rows `dest` of the weight; arguments as of WeightSlot."""
+        adopt = self._adopt if self._is_whole(dest) and is_repacked(dest) else None
+        return WeightSlot(shape, dest, dim, start, self._groups.taker(dest), rows, adopt=adopt)
 
-        def take_groups(tensor: GroupedTensor) -> None:
-            self._groups[name] = (dest, tensor)
+    def _is_whole(self, dest: torch.Tensor) -> bool:
+        """Whether the layer waits for nothing but the tensor that goes to `dest`, and is packed as soon as it comes."""
+        return self.weight is not None and dest.shape == self.weight.shape and self.bias is None
 
-        return WeightSlot(shape, dest, dim, start, take_groups if has_cpp(dest) else None, rows)
-
-    def _take_groups(self) -> GroupedTensor | None:
-        """The whole weight grouped, or else what is grouped of it goes where it belongs."""
-        parts, self._groups = list(self._groups.values()), {}
-        assert self.weight is not None
-        if sum(len(dest) for dest, _ in parts) == len(self.weight):
-            in_order = sorted(parts, key=lambda part: part[0].data_ptr())
-            return GroupedTensor.stack([tensor for _, tensor in in_order])
-        for dest, tensor in parts:
-            dest.copy_(tensor.dequantize())
-        return None
+    def _adopt(self, tensor: torch.Tensor) -> None:
+        """Packing will copy it, so it need not be copied here."""
+        self.weight = nn.Parameter(tensor, requires_grad=False)
 
 
 class ColumnParallelLinear(Linear):
@@ -96,7 +87,7 @@ class ColumnParallelLinear(Linear):
         slots, row = {}, 0
         for name, share in self.shares.items():
             total, rows, start = self.parts[name], slice(row, row + share), self.tp.rank * share
-            slots[f"{name}.weight"] = self.slot(name, (total, self.in_features), self.weight[rows], start=start)
+            slots[f"{name}.weight"] = self.slot((total, self.in_features), self.weight[rows], start=start)
             if self.bias is not None:
                 slots[f"{name}.bias"] = WeightSlot((total,), self.bias[rows], start=start)
             row += share
@@ -136,7 +127,7 @@ class FusedColumnParallelLinear(ColumnParallelLinear):
     def slots(self) -> dict[str, WeightSlot]:
         assert self.weight is not None
         shape = (sum(self.parts.values()), self.in_features)
-        return {"weight": self.slot("weight", shape, self.weight, rows=self._rows())}
+        return {"weight": self.slot(shape, self.weight, rows=self._rows())}
 
     def _rows(self) -> torch.Tensor | None:
         """Where this rank's share of every part lies in the checkpoint's tensor; None: it is all of it, in order."""
@@ -161,7 +152,7 @@ class RowParallelLinear(Linear):
 
     def slots(self) -> dict[str, WeightSlot]:
         assert self.weight is not None
-        slots = {"weight": self.slot("weight", self.shape, self.weight, dim=1, start=self.start)}
+        slots = {"weight": self.slot(self.shape, self.weight, dim=1, start=self.start)}
         if self.bias is not None:
             slots["bias"] = WeightSlot(self.shape[:1], self.bias)
         return slots

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
+import torch.nn.functional as F
 
 from minisgl.kernel import has_cpp
 from minisgl.kernel.grouped import grouped_linear, pack_groups
@@ -20,21 +22,49 @@ class PackedWeight(Protocol):
         ...
 
 
-def pack_weight(weight: torch.Tensor, groups: GroupedTensor | None = None) -> PackedWeight | None:
-    """The same numbers for the fastest kernel that there is; None where plain torch is as fast.
+def pack_weight(weight: torch.Tensor) -> PackedWeight | None:
+    """The same numbers for the fastest kernel that there is; None where plain torch is as fast."""
+    return OneDNNWeight(weight) if is_repacked(weight) else None
 
-    groups: the whole weight as the checkpoint has it; `weight` is not looked at then.
-    """
-    if groups is not None and has_cpp(weight):
-        return GroupedWeight(groups)
-    return OneDNNWeight(weight) if _has_onednn(weight.device, weight.dtype) else None
+
+class GroupedParts:
+    """What has come grouped of one weight, until the weight is complete: if all of it has, no float is made."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[torch.Tensor, GroupedTensor]] = []  # where it would go, and itself
+
+    def taker(self, dest: torch.Tensor) -> Callable[[GroupedTensor], None] | None:
+        """Takes what makes up the rows `dest` of the weight; None where there is no kernel for it."""
+        if not has_cpp(dest):
+            return None
+        return lambda tensor: self._waiting.append((dest, tensor))
+
+    def pack(self, weight: torch.Tensor) -> PackedWeight | None:
+        """`pack_weight` of the complete weight; parts of it that are grouped go where they belong."""
+        parts, self._waiting = self._waiting, []
+        if parts and sum(len(dest) for dest, _ in parts) == len(weight):
+            in_order = sorted(parts, key=lambda part: part[0].data_ptr())
+            return GroupedWeight([tensor for _, tensor in in_order])
+        for dest, tensor in parts:
+            dest.copy_(tensor.dequantize())
+        return pack_weight(weight)
+
+
+class PlainWeight:
+    """A weight as it is, beside others that are packed."""
+
+    def __init__(self, weight: torch.Tensor) -> None:
+        self._weight = weight
+
+    def multiply(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        return F.linear(x, self._weight, bias)
 
 
 class GroupedWeight:
     """Our own kernel, which makes floats of the codes while it multiplies."""
 
-    def __init__(self, groups: GroupedTensor) -> None:
-        self._packed = pack_groups(groups)
+    def __init__(self, parts: Sequence[GroupedTensor]) -> None:
+        self._packed = pack_groups(parts)
 
     def multiply(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         return grouped_linear(x, self._packed, bias)
@@ -52,17 +82,17 @@ class OneDNNWeight:
         return out
 
 
-def _has_onednn(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether this build of torch and this processor have the fast kernel for the dtype, and none that is faster.
+def is_repacked(weight: torch.Tensor) -> bool:
+    """Whether `pack_weight` copies floats like these: for oneDNN, where it has a kernel and torch none that is faster.
 
     MKL does float32 on Intel's processors: SmolLM2's linears take 21 ms for one row unpacked, 30 packed, and the same
     for 32 rows and more; elsewhere MKL is slow (36 against 24 ms on an AMD Zen 4).
     """
     available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    if device.type != "cpu" or not available:
+    if weight.device.type != "cpu" or not available:
         return False
     if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return False
-    if dtype == torch.float32:
+    if weight.dtype == torch.float32:
         return not cpu_is_intel()
-    return dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return weight.dtype == torch.bfloat16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

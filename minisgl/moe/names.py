@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 
 from minisgl.moe.experts import HF_NAMES, ExpertNames
-from minisgl.utils.grouped_tensor import GroupedTensor, dense
+from minisgl.utils.grouped_tensor import GroupedTensor
 
 Weight = tuple[str, torch.Tensor | GroupedTensor]
 _STACK = re.compile(r"(.*\.experts)\.(gate_up|gate|up|down)_proj(\.weight|\.bias)?")
@@ -31,6 +31,12 @@ def split_experts(name: str, tensor: torch.Tensor | GroupedTensor, names: Expert
     if len(tensor.shape) != (2 if part == ".bias" else 3):
         raise ValueError(f"tensor {name!r}: expected the experts' matrices in a stack, got {list(tensor.shape)}")
     kinds = ("gate", "up") if match[2] == "gate_up" else (match[2],)
-    for expert, matrices in enumerate(dense(tensor)):
-        for kind, matrix in zip(kinds, matrices.chunk(len(kinds)), strict=True):
-            yield f"{match[1]}.{expert}.{getattr(names, kind)}{part}", matrix
+    rows = tensor.shape[1] // len(kinds)
+    for expert in range(tensor.shape[0]):
+        matrices = _pick(tensor, expert)
+        for i, kind in enumerate(kinds):
+            yield f"{match[1]}.{expert}.{getattr(names, kind)}{part}", matrices.narrow(0, i * rows, rows)
+
+
+def _pick(stack: torch.Tensor | GroupedTensor, expert: int) -> torch.Tensor | GroupedTensor:
+    return stack[expert] if isinstance(stack, torch.Tensor) else stack.map_rows(lambda part: part[expert])

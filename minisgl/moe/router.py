@@ -28,7 +28,7 @@ class WholeLinear(Linear):
 
     def slots(self) -> dict[str, WeightSlot]:
         assert self.weight is not None
-        slots = {"weight": self.slot("weight", self.shape, self.weight)}
+        slots = {"weight": self.slot(self.shape, self.weight)}
         if self.bias is not None:
             slots["bias"] = WeightSlot(self.shape[:1], self.bias)
         return slots

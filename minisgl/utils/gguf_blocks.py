@@ -38,15 +38,18 @@ class _Format(NamedTuple):
 
 
 def grouped(raw: Bytes, kind: str, shape: tuple[int, ...]) -> GroupedTensor | None:
-    """The matrix of `shape` whose blocks of ggml's type `kind` are in `raw`; None for types that have no such form."""
-    if kind not in _FORMATS or len(shape) != 2:
+    """The matrix of `shape`, or stack of matrices, whose blocks of ggml's type `kind` are in `raw`.
+
+    None for types that have no such form.
+    """
+    if kind not in _FORMATS or len(shape) not in (2, 3):
         return None
     bits, block_bytes, read = _FORMATS[kind]
     codes, scale, offset = read(raw.reshape(-1, block_bytes))
-    rows, columns = shape
-    scale, offset = (x.reshape(rows, columns // GROUP) for x in (scale, offset))
+    groups = (*shape[:-1], shape[-1] // GROUP)
+    scale, offset = (x.reshape(groups) for x in (scale, offset))
     return GroupedTensor(
-        torch.from_numpy(codes.reshape(rows, columns)), torch.from_numpy(scale), torch.from_numpy(offset), bits
+        torch.from_numpy(codes.reshape(shape)), torch.from_numpy(scale), torch.from_numpy(offset), bits
     )
 
 
@@ -85,14 +88,17 @@ def _q5_k(blocks: Bytes) -> _Groups:
 
 def _halves(pairs: Bytes) -> Floats:
     """[B, 2n] bytes -> [B, n] numbers in float16."""
-    return np.ascontiguousarray(pairs).view("<f2").astype(np.float32)
+    return pairs.view("<f2").astype(np.float32)
 
 
 def _nibbles(packed: Bytes) -> Codes:
     """The lower halves of GROUP / 2 or, in larger blocks, GROUP bytes are followed by their upper halves."""
     run = min(packed.shape[1], GROUP)
-    runs = packed.reshape(len(packed), -1, 1, run)
-    return np.concatenate([runs & 15, runs >> 4], axis=2).reshape(len(packed), -1, GROUP)
+    runs = packed.reshape(len(packed), -1, run)
+    halves = np.empty((*runs.shape[:2], 2, run), np.uint8)
+    np.bitwise_and(runs, 15, out=halves[:, :, 0])
+    np.right_shift(runs, 4, out=halves[:, :, 1])
+    return halves.reshape(len(packed), -1, GROUP)
 
 
 def _fifth_bits(packed: Bytes) -> Codes:

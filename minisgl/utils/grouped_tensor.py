@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -12,9 +12,9 @@ GROUP = 32  # neighbours in a row that share scale and offset
 
 @dataclass(frozen=True, eq=False)
 class GroupedTensor:
-    """The matrix [N, K] of scale * code + offset, computed in float32 and rounded once.
+    """The matrix [N, K], or stack [E, N, K], of scale * code + offset, computed in float32 and rounded once.
 
-    codes: [N, K] uint8, below 2 ** bits; bits is 4 or 8. scale, offset: [N, K / GROUP] float32.
+    codes: [.., N, K] uint8, below 2 ** bits; bits is 4 or 8. scale, offset: [.., N, K / GROUP] float32.
     """
 
     codes: torch.Tensor
@@ -27,13 +27,12 @@ class GroupedTensor:
         return self.codes.shape
 
     def dequantize(self) -> torch.Tensor:
-        """[N, K] float32."""
-        rows, columns = self.shape
-        codes = self.codes.view(rows, columns // GROUP, GROUP).float()
-        return torch.addcmul(self.offset[..., None], codes, self.scale[..., None]).view(rows, columns)
+        """[.., N, K] float32."""
+        codes = self.codes.view(*self.scale.shape, GROUP).float()
+        return torch.addcmul(self.offset[..., None], codes, self.scale[..., None]).view(self.shape)
 
     def narrow(self, dim: int, start: int, length: int) -> GroupedTensor | torch.Tensor:
-        """A part of the rows or, of whole groups, of the columns; the values themselves if that cuts a group."""
+        """A part of a matrix's rows or, of whole groups, of its columns; the values themselves if that cuts a group."""
         if dim == 0:
             return self.map_rows(lambda part: part.narrow(0, start, length))
         if start % GROUP or length % GROUP:
@@ -43,16 +42,8 @@ class GroupedTensor:
         return GroupedTensor(codes, scale, offset, self.bits)
 
     def map_rows(self, function: Callable[[torch.Tensor], torch.Tensor]) -> GroupedTensor:
-        """`function` picks or reorders rows of any matrix."""
+        """`function` picks or reorders rows of any matrix, or matrices of a stack."""
         return GroupedTensor(function(self.codes), function(self.scale), function(self.offset), self.bits)
-
-    @staticmethod
-    def stack(parts: Sequence[GroupedTensor]) -> GroupedTensor:
-        """All rows of all parts; as wide as the widest codes."""
-        codes, scale, offset = (
-            torch.cat([getattr(part, name) for part in parts]) for name in ("codes", "scale", "offset")
-        )
-        return GroupedTensor(codes, scale, offset, max(part.bits for part in parts))
 
 
 def dense(tensor: torch.Tensor | GroupedTensor) -> torch.Tensor:

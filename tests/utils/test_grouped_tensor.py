@@ -33,8 +33,9 @@ def test_a_cut_through_a_group_gives_the_values():
     assert torch.equal(dense(tensor.narrow(1, 48, 48)), tensor.dequantize()[:, 48:])
 
 
-def test_a_stack_is_as_wide_as_its_widest_codes():
-    parts = [random_grouped(2, 32, bits=4), random_grouped(3, 32, bits=8, seed=1)]
-    stack = GroupedTensor.stack(parts)
-    assert stack.bits == 8
-    assert torch.equal(stack.dequantize(), torch.cat([part.dequantize() for part in parts]))
+def test_matrices_of_a_stack_are_grouped_like_the_stack():
+    matrices = [random_grouped(3, 64, bits=4, seed=seed) for seed in range(2)]
+    parts = (torch.stack([getattr(m, name) for m in matrices]) for name in ("codes", "scale", "offset"))
+    stack = GroupedTensor(*parts, bits=4)
+    assert torch.equal(stack.dequantize(), torch.stack([m.dequantize() for m in matrices]))
+    assert torch.equal(stack.map_rows(lambda part: part[1]).dequantize(), matrices[1].dequantize())

@@ -64,8 +64,8 @@ int64_t packed_bytes(int64_t outputs, int64_t inputs, int64_t bits) {
 }
 
 void pack_groups(const uint8_t* codes, const float* scale, const float* offset, int64_t outputs, int64_t inputs,
-                 int64_t bits, void* groups) {
-    if (bits == 4) pack_groups(codes, scale, offset, outputs, inputs, static_cast<Group<4>*>(groups));
-    else pack_groups(codes, scale, offset, outputs, inputs, static_cast<Group<8>*>(groups));
+                 int64_t bits, void* groups, int threads) {
+    if (bits == 4) pack_groups(codes, scale, offset, outputs, inputs, static_cast<Group<4>*>(groups), threads);
+    else pack_groups(codes, scale, offset, outputs, inputs, static_cast<Group<8>*>(groups), threads);
 }
 }

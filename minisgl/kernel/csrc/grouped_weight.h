@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "parallel.h"
 #include "vector.h"
 
 constexpr int PANEL = 32;            // outputs
@@ -30,19 +31,29 @@ int64_t packed_bytes(int64_t outputs, int64_t inputs) {
     return (outputs + PANEL - 1) / PANEL * (inputs / GROUP) * sizeof(Group<BITS>);
 }
 
-// codes [N, K] uint8; scale, offset [N, K / GROUP] -> groups [N / PANEL rounded up, K / GROUP], zeros before.
+// Rows [row, row + PANEL) of the codes, as far as there are any, in inputs [first, first + GROUP); the others are zeros.
+template <int BITS>
+void pack_group(const uint8_t* codes, const float* scale, const float* offset, int64_t outputs, int64_t inputs,
+                int64_t row, int64_t first, Group<BITS>& group) {
+    group = {};
+    for (int64_t n = 0; n < std::min<int64_t>(PANEL, outputs - row); n++) {
+        const int64_t at = (row + n) * inputs + first;
+        group.scale[n] = scale[at / GROUP];
+        group.offset[n] = offset[at / GROUP];
+        for (int k = 0; k < GROUP; k++)
+            group.words[k / group.IN_WORD][n] |= uint32_t{codes[at + k]} << k % group.IN_WORD * BITS;
+    }
+}
+
+// codes [N, K] uint8; scale, offset [N, K / GROUP] -> groups [N / PANEL rounded up, K / GROUP].
 template <int BITS>
 void pack_groups(const uint8_t* codes, const float* scale, const float* offset, int64_t outputs, int64_t inputs,
-                 Group<BITS>* groups) {
-    const int64_t num_groups = inputs / GROUP;
-    for (int64_t n = 0; n < outputs; n++)
-        for (int64_t g = 0; g < num_groups; g++) {
-            Group<BITS>& group = groups[n / PANEL * num_groups + g];
-            group.scale[n % PANEL] = scale[n * num_groups + g];
-            group.offset[n % PANEL] = offset[n * num_groups + g];
-            for (int k = 0; k < GROUP; k++, codes++)
-                group.words[k / group.IN_WORD][n % PANEL] |= uint32_t{*codes} << k % group.IN_WORD * BITS;
-        }
+                 Group<BITS>* groups, int threads) {
+    const int64_t num_panels = (outputs + PANEL - 1) / PANEL, num_groups = inputs / GROUP;
+    parallel_for(num_panels, outputs * inputs, threads, [&](int64_t panel) {
+        for (int64_t g = 0; g < num_groups; g++)
+            pack_group(codes, scale, offset, outputs, inputs, panel * PANEL, g * GROUP, groups[panel * num_groups + g]);
+    });
 }
 
 // A group's weights, ready to be multiplied: float32, or pairs of bfloat16 of which the lower half is the first input.
