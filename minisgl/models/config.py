@@ -83,7 +83,10 @@ class ModelConfig:
         rope = RopeConfig.from_hf(config)
         context = rope.context(count(config, "max_position_embeddings"))
         kinds = kinds_of_layers(config)
-        _check_supported(config, model, rope, kinds)
+        fields = model.config_fields(config)
+        for each in (rope, fields.get("local_rope") or rope):
+            _check_turning(each, model)
+        _check_supported(config, model, kinds)
         num_qo_heads = count(config, "num_attention_heads")
         hidden_size = count(config, "hidden_size")
         return cls(
@@ -105,7 +108,7 @@ class ModelConfig:
             windows=windows_of(config, kinds, context),
             hidden_act=_activation(config),
             dtype=_dtype(config),
-            **model.config_fields(config),
+            **fields,
         )
 
     def serve(self, max_seq_len: int) -> ModelConfig:
@@ -131,9 +134,12 @@ def _architecture(config: Mapping[str, Any]) -> str:
     return found[0]
 
 
-def _check_supported(config: Mapping[str, Any], model: type[BaseCausalLM], rope: RopeConfig, kinds: list[str]) -> None:
+def _check_turning(rope: RopeConfig, model: type[BaseCausalLM]) -> None:
     if (factor := rope.partial_rotary_factor) != 1 and not model.turns_in_part:
         raise ValueError(f"partial_rotary_factor={factor} is not supported in {model.__name__}; only 1.0 is")
+
+
+def _check_supported(config: Mapping[str, Any], model: type[BaseCausalLM], kinds: list[str]) -> None:
     if (act := _activation(config)) not in model.activations:
         raise ValueError(f"hidden_act={act!r} is not supported; known: {', '.join(map(repr, model.activations))}")
     if LOCAL in kinds and not model.windowed:

@@ -22,6 +22,7 @@ _END_TEXTS = frozenset(
     ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>", "</s>")
 )
 _PERMUTED = ("llama", "smollm3")  # whose q and k have the rows in another order than Hugging Face
+_WHOLE_NORMS = ("gemma2", "gemma3")  # whose norms are what is multiplied by; Hugging Face has 1 less
 _CONTROL = 3  # llama.cpp's type of tokens that are no text
 
 
@@ -75,6 +76,8 @@ class GGUFCheckpoint:
         grouped, heads = self.file.read_grouped(name), self._permuted_heads(name)
         if grouped is None:
             tensor = self.file.read(name)
+            if self._config["model_type"] in _WHOLE_NORMS and name.endswith("norm.weight"):
+                return tensor - 1
             return unpermute(tensor, heads) if heads else tensor
         return grouped.map_rows(partial(unpermute, num_heads=heads)) if heads else grouped
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from minisgl.models.gguf_names import LONGROPE
 from minisgl.models.registry import MODELS
+from minisgl.models.windows import FULL, LOCAL
 from minisgl.utils.gguf_file import GGUFFile
 
 _ARCHITECTURES = {
@@ -21,12 +22,21 @@ _ARCHITECTURES = {
     "smollm3": "SmolLM3ForCausalLM",
     "phi3": "Phi3ForCausalLM",
     "olmo2": "Olmo2ForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3": "Gemma3ForCausalLM",
 }
 # Of rope.scaling., and what Hugging Face calls them.
 _SCALING = {
     "yarn_beta_fast": "beta_fast",
     "yarn_beta_slow": "beta_slow",
     "original_context_length": "original_max_position_embeddings",
+}
+# Of how many layers the last one has no window, where a file does not say it.
+_WINDOW_PATTERNS = {"gemma2": 2, "gemma3": 6}
+_GEMMA = {
+    "attn_logit_softcapping": "attn_logit_softcapping",
+    "final_logit_softcapping": "final_logit_softcapping",
+    "rope.freq_base_swa": "rope_local_base_freq",
 }
 _TOKENS = {"bos_token_id": "tokenizer.ggml.bos_token_id", "eos_token_id": "tokenizer.ggml.eos_token_id"}
 
@@ -48,6 +58,7 @@ def hf_config(file: GGUFFile) -> dict[str, Any]:
         **_heads(meta),
         **_biases(meta),
         **_experts(meta),
+        **_gemma(meta),
     }
     if window := meta.get("attention.sliding_window"):
         config["sliding_window"] = window
@@ -129,6 +140,28 @@ def _experts(meta: _Metadata) -> dict[str, Any]:
         "norm_topk_prob": meta.architecture != "qwen2moe",
         "mlp_only_layers": [i for i in layers if f"blk.{i}.ffn_gate_inp.weight" not in meta.file.tensors],
     }
+
+
+def _gemma(meta: _Metadata) -> dict[str, Any]:
+    """No key says by what the largest models divide scores: Google's code has it, and llama.cpp knows them by size."""
+    if meta.architecture not in _WINDOW_PATTERNS:
+        return {}
+    hidden, heads, num_layers = (
+        meta.number(key) for key in ("embedding_length", "attention.head_count", "block_count")
+    )
+    is_27b = num_layers == {"gemma2": 46, "gemma3": 62}[meta.architecture]
+    scalar = hidden // heads if is_27b else meta.number("attention.key_length", hidden // heads)
+    given = {name: value for key, name in _GEMMA.items() if (value := meta.get(key)) is not None}
+    return {"query_pre_attn_scalar": scalar, "layer_types": _layer_types(meta, num_layers), **given}
+
+
+def _layer_types(meta: _Metadata, num_layers: int) -> list[str]:
+    pattern = meta.get("attention.sliding_window_pattern", _WINDOW_PATTERNS[meta.architecture])
+    if meta.architecture == "gemma3" and not meta.get("attention.sliding_window"):
+        return [FULL] * num_layers
+    if isinstance(pattern, list):
+        return [LOCAL if has_window else FULL for has_window in pattern]
+    return [LOCAL if pattern == 0 or i % pattern < pattern - 1 else FULL for i in range(num_layers)]
 
 
 def _rope(meta: _Metadata, head_dim: int) -> dict[str, Any]:

@@ -34,7 +34,8 @@ _BLOCK = {
     "ffn_up_shexp": "mlp.shared_expert.up_proj",
     "ffn_down_shexp": "mlp.shared_expert.down_proj",
 }
-_ONLY_IN = {"phi3": {"ffn_up": "mlp.gate_up_proj"}}
+_GEMMA = {"ffn_norm": "pre_feedforward_layernorm"}
+_ONLY_IN = {"phi3": {"ffn_up": "mlp.gate_up_proj"}, "gemma2": _GEMMA, "gemma3": _GEMMA}
 # Which longrope divides frequencies by; Hugging Face has them in config.json.
 LONGROPE = {"rope_factors_short.weight": "short_factor", "rope_factors_long.weight": "long_factor"}
 _BLOCK_NAME = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")

@@ -7,13 +7,14 @@ from typing import Any
 
 import torch
 from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
-from support.dense_models import CONFIGS, LONGROPE, SHAPE, YARN
+from support.dense_models import CAPS, CONFIGS, LONGROPE, SHAPE, WINDOW, YARN
 from support.gguf_variants import write_gguf
-from transformers import Phi3Config, SmolLM3Config
+from transformers import Gemma2Config, Gemma3TextConfig, Phi3Config, SmolLM3Config
 
 ARCHITECTURES = {name: arch for arch, name in MODEL_ARCH_NAMES.items()}
 PERMUTED = ("llama", "mistral", "mixtral", "smollm3")
 ATTENTION_FACTOR = 1.25
+TIED = SHAPE | {"tie_word_embeddings": True}
 MODELS = {
     name: CONFIGS[name]
     for name in (
@@ -21,6 +22,17 @@ MODELS = {
         "olmo2",
     )
 } | {
+    "gemma2": Gemma2Config(**TIED | CAPS, **WINDOW, head_dim=24, query_pre_attn_scalar=24),
+    "gemma3, rope linear": Gemma3TextConfig(
+        **TIED | {"num_hidden_layers": 7, "final_logit_softcapping": 3.0},
+        **WINDOW,
+        head_dim=24,
+        query_pre_attn_scalar=24,
+        rope_parameters={
+            "full_attention": {"rope_type": "linear", "rope_theta": 1e5, "factor": 4.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    ),
     "smollm3, every fourth layer without positions": SmolLM3Config(**SHAPE | {"num_hidden_layers": 4}),
     "smollm3, rope yarn": SmolLM3Config(**SHAPE, rope_parameters=YARN),
     "phi3, a part of a head turns, rope longrope": Phi3Config(
@@ -34,14 +46,14 @@ MODELS = {
 def write_dense_gguf(path: Path, model: Any) -> Path:
     """A model of transformers in float32. Of longrope, the factors are tensors and the attention factor is as above."""
     config = model.config
-    name = "llama" if config.model_type == "mistral" else config.model_type
+    name = {"mistral": "llama", "gemma3_text": "gemma3"}.get(config.model_type, config.model_type)
     names = get_tensor_name_map(ARCHITECTURES[name], config.num_hidden_layers)
     tensors = {
-        names.get_name(key, (".weight", ".bias")): permuted(config, key, value)
+        names.get_name(key, (".weight", ".bias")): permuted(config, key, value) + norm_offset(config, key)
         for key, value in model.state_dict().items()
         if not (config.tie_word_embeddings and key == "lm_head.weight")
     }
-    rope = config.rope_parameters
+    rope = full_rope(config)
     if rope["rope_type"] == "longrope":
         tensors |= {f"rope_factors_{kind}.weight": torch.tensor(rope[f"{kind}_factor"]) for kind in ("short", "long")}
     metadata = {f"{name}.{key}": value for key, value in dense_metadata(config).items()}
@@ -58,8 +70,19 @@ def permuted(config: Any, key: str, value: torch.Tensor) -> torch.Tensor:
     return halves.swapaxes(1, 2).reshape(value.shape)
 
 
+def norm_offset(config: Any, key: str) -> float:
+    """Of the norms that the converter writes."""
+    return 1.0 if config.model_type.startswith("gemma") and key.endswith("norm.weight") else 0.0
+
+
+def full_rope(config: Any) -> dict[str, Any]:
+    """The parameters of layers without a window."""
+    rope: dict[str, Any] = config.rope_parameters
+    return rope.get("full_attention", rope)
+
+
 def dense_metadata(config: Any) -> dict[str, Any]:
-    rope = config.rope_parameters
+    rope = full_rope(config)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     metadata = {
         "embedding_length": config.hidden_size,
@@ -73,11 +96,16 @@ def dense_metadata(config: Any) -> dict[str, Any]:
         "rope.freq_base": rope["rope_theta"],
         "rope.dimension_count": int(head_dim * rope.get("partial_rotary_factor", 1)),
     }
-    if config.model_type == "phi3" and config.sliding_window:
+    if config.model_type in ("phi3", "gemma2", "gemma3_text") and config.sliding_window:
         metadata["attention.sliding_window"] = config.sliding_window
+    for key in ("attn_logit_softcapping", "final_logit_softcapping"):
+        if getattr(config, key, None):
+            metadata[key] = getattr(config, key)
     if rope["rope_type"] == "longrope":
         metadata["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
         metadata["rope.scaling.attn_factor"] = ATTENTION_FACTOR
+    if rope["rope_type"] == "linear":
+        metadata["rope.scaling.type"], metadata["rope.scaling.factor"] = "linear", rope["factor"]
     if rope["rope_type"] == "yarn":
         metadata["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
         metadata["rope.scaling.type"], metadata["rope.scaling.factor"] = "yarn", rope["factor"]
