@@ -38,6 +38,7 @@ _GEMMA = {"ffn_norm": "pre_feedforward_layernorm"}
 _ONLY_IN = {"phi3": {"ffn_up": "mlp.gate_up_proj"}, "gemma2": _GEMMA, "gemma3": _GEMMA}
 # Which longrope divides frequencies by; Hugging Face has them in config.json.
 LONGROPE = {"rope_factors_short.weight": "short_factor", "rope_factors_long.weight": "long_factor"}
+_EXPERT_NAME = re.compile(r"blk\.(\d+)\.ffn_(gate|up|down)\.(\d+)\.weight")  # before April 2024, a matrix each
 _BLOCK_NAME = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 
 
@@ -48,6 +49,8 @@ def hf_name(name: str, architecture: str) -> str | None:
     "rope_freqs.weight" keeps its name: it divides the frequencies of the rotary embedding, and Hugging Face has
     no such tensor.
     """
+    if expert := _EXPERT_NAME.fullmatch(name):
+        return f"model.layers.{expert[1]}.mlp.experts.{expert[3]}.{expert[2]}_proj.weight"
     match = _BLOCK_NAME.fullmatch(name)
     block = _BLOCK | _ONLY_IN.get(architecture, {})
     if match is None or match[2] not in block:

@@ -1,7 +1,7 @@
 """The ways in which checkpoints write the weights of experts, brought to one: a matrix each, and maybe a bias.
 
 transformers 5 stacks them when it is asked to save a model as it is in memory: [E, 2 * I, H] and [E, H, I]. GGUF files
-have a stack of each kind, and of its biases.
+have a stack of each kind, and of its biases; old ones have a matrix each, with the names that most models have.
 """
 
 from __future__ import annotations
@@ -16,16 +16,17 @@ from minisgl.utils.grouped_tensor import GroupedTensor
 
 Weight = tuple[str, torch.Tensor | GroupedTensor]
 _STACK = re.compile(r"(.*\.experts)\.(gate_up|gate|up|down)_proj(\.weight|\.bias)?")
+_MATRIX = re.compile(r"(.*\.experts\.\d+)\.(gate|up|down)_proj\.weight")
 
 
 def split_experts(name: str, tensor: torch.Tensor | GroupedTensor, names: ExpertNames = HF_NAMES) -> Iterator[Weight]:
-    """The tensor by itself; or if it stacks the weights of experts, each with the name that `names` gives it.
+    """The tensor by itself or, if it stacks the weights of experts, each of them; experts' names are those of `names`.
 
     ValueError that names the tensor if it should be a stack and has not three dimensions, or one of biases and not two.
     """
     match = _STACK.fullmatch(name)
     if match is None:
-        yield name, tensor
+        yield _MATRIX.sub(lambda one: f"{one[1]}.{getattr(names, one[2])}.weight", name), tensor
         return
     part = match[3] or ".weight"
     if len(tensor.shape) != (2 if part == ".bias" else 3):

@@ -9,10 +9,16 @@ import pytest
 import torch
 from safetensors import safe_open
 from support.dense_attention import CPU, all_logits
+from support.gguf_variants import write_gguf
 from support.tiny_experts import CONFIGS, IN_GGUF, make_expert_model, save_expert_model, write_expert_gguf
+from transformers import Qwen3MoeConfig
 
 from minisgl.distributed import TPInfo
+from minisgl.kernel import has_cpp
+from minisgl.layers.packed import GroupedWeight
 from minisgl.models import BaseCausalLM, ModelConfig, create_model, load_model, open_checkpoint
+from minisgl.moe import Experts
+from minisgl.utils.gguf_file import GGUFFile
 
 # GPT-OSS has its experts in stacks only.
 FORMS = [(name, stacked) for name in CONFIGS for stacked in (False, True) if stacked or "gpt-oss" not in name]
@@ -50,6 +56,37 @@ def test_logits_of_a_gguf_file_equal_those_of_transformers(tmp_path: Path, name:
         expected = theirs(torch.tensor([IDS])).logits[0]
     ours = all_logits(load(write_expert_gguf(tmp_path / "model.gguf", theirs)), IDS)
     torch.testing.assert_close(ours, expected, atol=1e-3, rtol=0)
+
+
+def test_a_gguf_file_with_a_matrix_for_each_expert_is_read_too(tmp_path: Path):
+    """What llama.cpp wrote before April 2024, when Mixtral was all that had experts."""
+    theirs = make_expert_model(CONFIGS["mixtral"])
+    stacked, single = (
+        all_logits(load(write_expert_gguf(tmp_path / f"{stacked}.gguf", theirs, stacked=stacked)), IDS)
+        for stacked in (True, False)
+    )
+    assert torch.equal(stacked, single)
+
+
+WHOLE_GROUPS = {"hidden_size": 64, "moe_intermediate_size": 64}
+TYPES = {"all in integers": ("Q4_1", "Q8_0"), "down in floats": ("Q4_1", "F16"), "gate in floats": ("F16", "Q8_0")}
+
+
+@pytest.mark.parametrize("types", TYPES.values(), ids=TYPES)
+def test_experts_of_a_gguf_file_stay_integers_on_a_cpu(tmp_path: Path, types: tuple[str, str]):
+    """Up is of one type always: a weight of which a part is grouped becomes floats."""
+    theirs = make_expert_model(Qwen3MoeConfig(**CONFIGS["qwen3-moe"].to_diff_dict() | WHOLE_GROUPS))
+    choose = {"gate": types[0], "up": "Q4_1", "down": types[1]}
+    path = write_expert_gguf(tmp_path / "model.gguf", theirs, lambda name: choose[name.split("_")[1]])
+    file, model = GGUFFile(path), load(path)
+    floats = {name: (file.read(name).float(), "F32") for name in file.tensors}
+    exact = all_logits(load(write_gguf(tmp_path / "floats.gguf", file.metadata, floats)), IDS)
+    torch.testing.assert_close(all_logits(model, IDS), exact, atol=1e-3, rtol=0)
+    if has_cpp(torch.empty(0)):
+        packed = [pair for layer in model.modules() if isinstance(layer, Experts) for pair in layer.packed]
+        assert len(packed) == 16
+        for pair in packed:
+            assert [isinstance(weight, GroupedWeight) for weight in pair] == [types[0] != "F16", types[1] != "F16"]
 
 
 def test_bfloat16_stays_near_float32(tmp_path: Path):

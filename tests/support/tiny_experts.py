@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,13 @@ def save_expert_model(config: Any, folder: Path, stacked: bool = False) -> Path:
     return folder
 
 
-def write_expert_gguf(path: Path, model: Any) -> Path:
-    """As llama.cpp's converter writes a model of transformers: what is left out there is left out here."""
+def write_expert_gguf(
+    path: Path, model: Any, choose: Callable[[str], str] = lambda name: "F32", stacked: bool = True
+) -> Path:
+    """As llama.cpp's converter writes a model of transformers: what is left out there is left out here.
+
+    choose: the type of a stack of experts by its name. stacked: False writes a matrix each, as before April 2024.
+    """
     config = model.config
     kind = {"mixtral": "llama"}.get(config.model_type, config.model_type.replace("_", ""))
     names = get_tensor_name_map(ARCHITECTURES[kind], config.num_hidden_layers)
@@ -93,5 +99,15 @@ def write_expert_gguf(path: Path, model: Any) -> Path:
     if kind == "qwen2moe":
         metadata["expert_shared_feed_forward_length"] = config.shared_expert_intermediate_size
     named = {f"{kind}.{key}": value for key, value in metadata.items()}
-    typed = {key: (value.contiguous(), "F32") for key, value in tensors.items()}
+    typed = {key: (value.contiguous(), choose(key) if value.dim() == 3 else "F32") for key, value in tensors.items()}
+    if not stacked:
+        typed = dict(_unstacked(typed))
     return write_gguf(path, {"general.architecture": kind, **named}, typed)
+
+
+def _unstacked(tensors: Mapping[str, tuple[torch.Tensor, str]]) -> Iterator[tuple[str, tuple[torch.Tensor, str]]]:
+    for name, (tensor, kind) in tensors.items():
+        if tensor.dim() < 3:
+            yield name, (tensor, kind)
+        else:
+            yield from ((name.replace("_exps", f".{i}"), (matrix, kind)) for i, matrix in enumerate(tensor))
