@@ -213,9 +213,11 @@ def attention_by_matmul(
             scores = scores.masked_fill_(later, float("-inf"))
         if mask is not None:
             scores = scores.add_(mask if mask.shape[2] == 1 else mask[:, :, start : start + QUERY_BLOCK])
-        lse = torch.logsumexp(scores, dim=-1)
-        outs.append(torch.matmul(torch.exp(scores - lse[..., None]).to(v.dtype), v[:, :, :num_keys]))
-        lses.append(lse)
+        greatest = scores.amax(dim=-1, keepdim=True)
+        weights = scores.sub_(greatest).exp_()
+        total = weights.sum(dim=-1, keepdim=True)
+        outs.append(torch.matmul(weights.to(v.dtype), v[:, :, :num_keys]).div_(total))
+        lses.append((greatest + total.log())[..., 0])
     return torch.cat(outs, dim=2), torch.cat(lses, dim=2)
 
 
