@@ -166,6 +166,11 @@ class Reqs(Sequence[Req]):
         return self._made
 
 
+def members_of(reqs: Sequence[Req]) -> Sequence[Req | Member]:
+    """What does not change of each of them. The very same object as for the last batch says that no row changed."""
+    return reqs.members if isinstance(reqs, Reqs) else reqs
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PageTableUpdate:
     """Cells of the page table that changed since the last batch: table[rows, cols] = pages. Each [U] int32."""
@@ -217,11 +222,6 @@ class Batch:
         values = (*columns, extend_lens, num_decodes)
         for name, value in zip((*Columns._fields, "extend_lens", "num_decodes"), values, strict=True):
             object.__setattr__(self, name, value)
-
-    @property
-    def members(self) -> Sequence[Req | Member]:
-        """[B]: what does not change of each row. The very same object as the last batch's says that no row changed."""
-        return self.reqs.members if isinstance(self.reqs, Reqs) else self.reqs
 
     def check_integrity(self) -> None:
         """AssertionError naming a request whose part is wrong."""

@@ -23,7 +23,7 @@ def streams(seeds: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
     return starts
 
 
-def uniforms(starts: npt.NDArray[np.uint64], positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def uniforms(starts: npt.NDArray[np.uint64], positions: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
     """`uniform` of the seed of each of the `streams` at its position, all [N]."""
     mixed = _mix64(starts + (positions + 1).astype(np.uint64) * np.uint64(_GOLDEN))
     numbers: npt.NDArray[np.float64] = (mixed >> np.uint64(11)) * 2.0**-53

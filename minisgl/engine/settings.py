@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from minisgl.core import Req, SamplingParams
+from minisgl.core.batch import Member, Reqs, members_of
 from minisgl.core.seeds import streams, uniforms
 from minisgl.engine.penalties import may_edit
 from minisgl.kernel import NUM_SETTINGS
@@ -32,10 +33,11 @@ class SettingsTable:
 
     def __init__(self, vocab_size: int) -> None:
         self._vocab_size = vocab_size
-        self._reqs: Sequence[Req] = ()
+        self._members: Sequence[Req | Member] = ()
         self._params: list[SamplingParams] = []
         self._seeds: list[int] = []
         self._streams = streams(np.empty(0, np.int64))
+        self._prompt_lens = np.empty(0, np.int32)
         self._rows: Rows = np.empty((0, NUM_SETTINGS))
         self._draws = False
         self._is_special = np.empty(0, np.bool_)
@@ -43,23 +45,24 @@ class SettingsTable:
 
     def rows(self, reqs: Sequence[Req]) -> Rows:
         """[N, 5] as `kernel.triton.sampling.sample_tokens` takes them. Valid until the next call."""
-        self._update(reqs)
+        self._update(members_of(reqs))
         if self._draws:
-            positions = np.array([req.device_len - req.prompt_len for req in reqs], np.int64)
-            self._rows[:, _UNIFORM] = uniforms(self._streams, positions)
+            device_lens = reqs.columns.device_lens if isinstance(reqs, Reqs) else [req.device_len for req in reqs]
+            self._rows[:, _UNIFORM] = uniforms(self._streams, device_lens - self._prompt_lens)
         return self._rows
 
     def special(self, reqs: Sequence[Req]) -> list[int]:
         """Rows whose logits may be edited, or whose log-probabilities are wanted."""
-        self._update(reqs)
+        self._update(members_of(reqs))
         return self._special
 
-    def _update(self, reqs: Sequence[Req]) -> None:
-        """Make the rows those of `reqs`. Objects that were there before keep theirs, wherever they stand now."""
-        if reqs is self._reqs:
+    def _update(self, members: Sequence[Req | Member]) -> None:
+        """Make the rows those of `members`. Objects that were there before keep theirs, wherever they stand now."""
+        if members is self._members:
             return
-        self._reqs = reqs
-        seeds, params = [req.seed for req in reqs], [req.sampling_params for req in reqs]
+        self._members = members
+        self._prompt_lens = np.array([member.prompt_len for member in members], np.int32)
+        seeds, params = [member.seed for member in members], [member.sampling_params for member in members]
         if seeds != self._seeds:
             self._seeds, self._streams = seeds, streams(np.array(seeds, np.int64))
         if len(params) == len(self._params) and all(map(is_, params, self._params)):

@@ -24,15 +24,16 @@ from minisgl.kvcache.base import DEFAULT_EVICTION, PUBLIC, BaseCacheHandle, Name
 from minisgl.scheduler.allocation import Allocation
 from minisgl.scheduler.page_allocator import PageAllocator
 from minisgl.scheduler.page_table import PageTable
-from minisgl.scheduler.rows import Rows
+from minisgl.scheduler.rows import RowIndex, Rows
 from minisgl.utils.math import div_ceil
 
 
 class Growth(NamedTuple):
-    """Pages that rows of the page table lack: num_pages [N] of table_idxs [N], each 1 or more. total: of all."""
+    """Pages that rows of the page table [N] lack: they hold `held` and want `wanted`, which is more. total: of all."""
 
-    table_idxs: Int32Array
-    num_pages: Int32Array
+    table_idxs: RowIndex
+    held: Int32Array
+    wanted: Int32Array
     total: int
 
 
@@ -125,31 +126,29 @@ class CacheManager:
         if change < 0:
             self.epoch += 1
 
-    def growth(self, table_idxs: Int32Array, counts: Int32Array) -> Growth:
+    def growth(self, table_idxs: RowIndex, counts: Int32Array) -> Growth:
         """What these rows lack to compute so many tokens more."""
-        rows = self.rows
-        missing = rows.device_len[table_idxs] + counts - rows.num_pages[table_idxs] * self.page_size
-        grows = np.flatnonzero(missing > 0)
-        table_idxs, num_pages = table_idxs[grows], -(-missing[grows] // self.page_size)
-        return Growth(table_idxs, num_pages, int(num_pages.sum()))
+        held = self.rows.num_pages[table_idxs]
+        wanted = -(-(self.rows.device_len[table_idxs] + counts) // self.page_size)
+        lacks = wanted > held
+        if not lacks.all():
+            table_idxs, held, wanted = table_idxs[lacks], held[lacks], wanted[lacks]
+        return Growth(table_idxs, held, wanted, int((wanted - held).sum()))
 
-    def short(self, growth: Growth) -> Int32Array:
-        """The rows that are promised less than they need."""
-        table_idxs, num_pages, _ = growth
-        wanted = self.rows.num_pages[table_idxs] + num_pages
-        short: Int32Array = table_idxs[wanted > self.rows.promised_pages[table_idxs]]
+    def short(self, growth: Growth) -> RowIndex:
+        """The rows that are promised less than they want."""
+        short: RowIndex = growth.table_idxs[growth.wanted > self.rows.promised_pages[growth.table_idxs]]
         return short
 
     def grow(self, growth: Growth) -> None:
         """Give each its pages, which it was promised; evicts if it must."""
-        table_idxs, num_pages, total = growth
+        table_idxs, held, wanted, total = growth
         if total == 0:
             return
         short = self.short(growth)
         assert len(short) == 0, f"pages that rows {short.tolist()} want were not promised"
-        first_cols = self.rows.num_pages[table_idxs]
-        self.page_table.write_all(table_idxs, first_cols, num_pages, self._take(total))
-        self.rows.num_pages[table_idxs] = first_cols + num_pages
+        self.page_table.write_all(table_idxs, held, wanted - held, self._take(total))
+        self.rows.num_pages[table_idxs] = wanted
         self._reserved -= total
 
     def sole_pages(self, allocations: Sequence[Allocation]) -> list[int]:

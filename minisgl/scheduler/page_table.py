@@ -8,6 +8,7 @@ import numpy as np
 
 from minisgl.core import PageTableUpdate
 from minisgl.core.batch import Int32Array
+from minisgl.scheduler.rows import RowIndex
 
 _EMPTY = np.empty(0, dtype=np.int32)
 
@@ -18,7 +19,7 @@ class PageTable:
     def __init__(self, num_rows: int, row_len: int) -> None:
         self._table = np.zeros((num_rows, row_len), dtype=np.int32)
         self._free_rows = list(range(num_rows - 1, -1, -1))
-        self._written: list[tuple[Int32Array, Int32Array]] = []  # rows and columns of cells
+        self._written: list[tuple[RowIndex, Int32Array]] = []  # rows and columns of cells
 
     @property
     def num_free_rows(self) -> int:
@@ -36,10 +37,10 @@ class PageTable:
         return row
 
     def write(self, table_idx: int, first_col: int, pages: Int32Array) -> None:
-        row, col, length = np.array([[table_idx], [first_col], [len(pages)]], np.int32)
-        self.write_all(row, col, length, pages)
+        col, length = np.array([[first_col], [len(pages)]], np.int32)
+        self.write_all(np.array([table_idx]), col, length, pages)
 
-    def write_all(self, table_idxs: Int32Array, first_cols: Int32Array, lengths: Int32Array, pages: Int32Array) -> None:
+    def write_all(self, table_idxs: RowIndex, first_cols: Int32Array, lengths: Int32Array, pages: Int32Array) -> None:
         """`write` for several rows, 1 or more cells each. pages: those of the first row, then of the second ..."""
         cells = table_idxs, first_cols
         if len(pages) > len(lengths):  # else, as for most decodes, these are the cells
@@ -51,16 +52,18 @@ class PageTable:
         """Cells written since the last call. A cell written twice appears with its last value."""
         if not self._written:
             return PageTableUpdate(_EMPTY, _EMPTY, _EMPTY)
-        rows, cols = map(np.concatenate, zip(*self._written, strict=True))
+        rows, cols = self._written[0]
+        if len(self._written) > 1:
+            rows, cols = map(np.concatenate, zip(*self._written, strict=True))
         self._written.clear()
-        return PageTableUpdate(rows, cols, self._table[rows, cols])
+        return PageTableUpdate(rows.astype(np.int32), cols, self._table[rows, cols])
 
     def check_integrity(self, live_rows: Collection[int]) -> None:
         rows = sorted([*self._free_rows, *live_rows])
         assert rows == list(range(len(self._table))), f"free and live rows {rows} are not the {len(self._table)} rows"
 
 
-def _cells(rows: Int32Array, first_cols: Int32Array, lengths: Int32Array) -> tuple[Int32Array, Int32Array]:
+def _cells(rows: RowIndex, first_cols: Int32Array, lengths: Int32Array) -> tuple[RowIndex, Int32Array]:
     """The row and the column of each of `lengths` cells in a row, for every entry of `rows`."""
     ends = lengths.cumsum(dtype=np.int32)
     cols = np.arange(ends[-1], dtype=np.int32) + (first_cols - ends + lengths).repeat(lengths)

@@ -66,7 +66,7 @@ def choose_victim(manager: CacheManager, running: Sequence[Request], growth: Gro
     admitted: so it comes to its end, and then the next one does.
     """
     assert len(running) > 1, f"{missing} pages are missing for the only request that runs"
-    wanted = dict(zip(growth.table_idxs.tolist(), growth.num_pages.tolist(), strict=True))
+    wanted = dict(zip(growth.table_idxs.tolist(), (growth.wanted - growth.held).tolist(), strict=True))
     oldest = min(running, key=lambda request: request.arrival)
     candidates = [request for request in running if request is not oldest]
     held = [request.allocation for request in candidates if request.allocation]

@@ -37,6 +37,7 @@ from minisgl.scheduler.planner import Planner
 from minisgl.scheduler.questions import answer
 from minisgl.scheduler.request import Request, RequestState
 from minisgl.scheduler.reserve import RESERVES
+from minisgl.scheduler.rows import RowIndex
 
 
 def _nothing_in_flight() -> None:
@@ -152,28 +153,30 @@ class Scheduler:
     def commit(self, batch: Batch, result: BatchResult) -> None:
         """Take in what a launched batch produced; batches are committed in the order in which they were planned."""
         self.cache_manager.committed(batch.step)
-        self._rows.committed_len[batch.table_idxs] = batch.device_lens
-        for row in self._append_all(batch, result):
+        table_idxs = batch.table_idxs.astype(np.intp)
+        self._rows.committed_len[table_idxs] = batch.device_lens
+        for row in self._append_all(table_idxs, result):
             self._commit_row(row, batch.reqs[row], result)
         if ENV.CHECK_INTEGRITY.value:
             self.check_integrity()
 
-    def _append_all(self, batch: Batch, result: BatchResult) -> list[int]:
+    def _append_all(self, table_idxs: RowIndex, result: BatchResult) -> list[int]:
         """Take in the tokens of rows of which nothing else is to be said, most of hundreds; which rows are left."""
-        rows, table_idxs, token_ids = self._rows, batch.table_idxs, result.next_tokens.tolist()
+        rows, tokens, ends = self._rows, result.next_tokens, self._ends
+        token_ids = tokens.tolist()
         is_easy = rows.num_ids[table_idxs] < rows.appends_below[table_idxs]
-        is_easy[list(result.errors)] = False
-        if not self._ends.isdisjoint(token_ids):
-            is_easy &= [token_id not in self._ends for token_id in token_ids]
-        left = np.flatnonzero(~is_easy).tolist()
-        tokens = result.next_tokens
-        if left:
+        if result.errors:
+            is_easy[list(result.errors)] = False
+        if not ends.isdisjoint(token_ids):
+            is_easy &= [token_id not in ends for token_id in token_ids]
+        left: list[int] = []
+        if not is_easy.all():
+            left = (~is_easy).nonzero()[0].tolist()
             table_idxs, tokens = table_idxs[is_easy], tokens[is_easy]
             token_ids = tokens.tolist()
         rows.append(table_idxs, tokens)
-        uids = rows.uid[table_idxs].tolist()
-        self._replies += [TokenReply(uid, (token_id,)) for uid, token_id in zip(uids, token_ids, strict=True)]
-        self._counters.generated_tokens += len(uids)
+        self._replies.extend(map(TokenReply, rows.uid[table_idxs].tolist(), zip(token_ids, strict=True)))
+        self._counters.generated_tokens += len(token_ids)
         return left
 
     def _commit_row(self, row: int, req: Req, result: BatchResult) -> None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from minisgl.core.batch import Int32Array, Member
 from minisgl.scheduler.request import Request
+from minisgl.scheduler.rows import RowIndex
 
 Prompt = tuple[Request, int]  # a running request, and how many tokens known at its admission are computed
 
@@ -18,7 +19,7 @@ Prompt = tuple[Request, int]  # a running request, and how many tokens known at 
 class Lineup:
     """Running requests in the order of a batch's rows. It stays the same object as long as they do.
 
-    members: as batches have them. table_idxs: [N] int32, their rows of the page table.
+    members: as batches have them. table_idxs: [N], their rows of the page table.
     """
 
     __slots__ = ("members", "requests", "table_idxs")
@@ -26,7 +27,7 @@ class Lineup:
     def __init__(self, requests: Iterable[Request]) -> None:
         self.requests = tuple(requests)
         self.members: tuple[Member, ...] = tuple([each.member for each in self.requests if each.member is not None])
-        self.table_idxs: Int32Array = np.array([member.table_idx for member in self.members], np.int32)
+        self.table_idxs: RowIndex = np.array([member.table_idx for member in self.members], np.intp)
 
     def __len__(self) -> int:
         return len(self.requests)

@@ -17,6 +17,9 @@ class Event:
 
     num_waits = 0
 
+    def query(self) -> bool:
+        return False
+
     def synchronize(self) -> None:
         self.num_waits += 1
 

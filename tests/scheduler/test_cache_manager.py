@@ -23,7 +23,8 @@ def start(manager: CacheManager, tokens: Int32Array, max_len: int, namespace: Na
 
 
 def grow(manager: CacheManager, allocation: Allocation, num_pages: int) -> None:
-    manager.grow(Growth(ids(allocation.table_idx), ids(num_pages), num_pages))
+    held = allocation.num_pages
+    manager.grow(Growth(np.array([allocation.table_idx]), ids(held), ids(held + num_pages), num_pages))
 
 
 def row(manager: CacheManager, allocation: Allocation) -> list[int]:
