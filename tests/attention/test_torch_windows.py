@@ -182,3 +182,14 @@ def test_sinks_of_the_model_s_dtype_are_taken_too():
     case = AttentionCase([Row(5, 1), Row(0, 7)], Shape(dtype=torch.bfloat16), has_sinks=True)
     case.sinks = case.sinks.bfloat16()
     assert_close(case.run(), case.expected(), torch.bfloat16)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("softcap", [0.0, 2.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("name", BATCHES)
+def test_every_kind_of_batch_with_sinks_on_a_gpu(name: str, dtype: torch.dtype, softcap: float):
+    form = AttnForm(scale=0.3, softcap=softcap, windows=(WINDOW, 0))
+    shape = Shape(dtype=dtype, device="cuda")
+    case = AttentionCase(BATCHES[name], shape, scattered=True, form=form, has_sinks=True)
+    assert_close(case.run(), case.expected(), dtype)
