@@ -30,6 +30,8 @@ DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 _SIGNATURES = {
     "rms_norm": "pnnnnnpfpt",
     "add_rms_norm": "ppnnpft",
+    "rms_norm_wide": "pnnnnnpfpt",  # weights in float32
+    "add_rms_norm_wide": "ppnnpft",
     "silu_and_mul": "pnnpt",
     "gelu_tanh_and_mul": "pnnpt",
     "apply_rotary": "pnnnnppt",
@@ -96,10 +98,9 @@ def _has_dense_rows(x: torch.Tensor) -> bool:
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     assert x.stride(-1) == 1, x.stride()
     assert x.dim() in (2, 3), x.shape
-    assert _is_dense(weight, x.shape[-1:], x.dtype), (x.shape, x.dtype, weight.shape, weight.dtype)
     out = torch.empty(x.shape, dtype=x.dtype)
     heads, head_stride = (x.shape[1], x.stride(1)) if x.dim() == 3 else (1, 0)
-    functions()["rms_norm", x.dtype](
+    _of_weight("rms_norm", x, weight)(
         *(x.data_ptr(), x.shape[0], heads, x.shape[-1], x.stride(0), head_stride),
         *(weight.data_ptr(), eps, out.data_ptr(), torch.get_num_threads()),
     )
@@ -110,11 +111,17 @@ def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, 
     tokens, size = x.shape
     assert x.is_contiguous(), x.stride()
     assert _is_dense(residual, x.shape, x.dtype), (x.shape, x.dtype, residual.shape, residual.dtype)
-    assert _is_dense(weight, x.shape[-1:], x.dtype), (x.shape, x.dtype, weight.shape, weight.dtype)
-    functions()["add_rms_norm", x.dtype](
+    _of_weight("add_rms_norm", x, weight)(
         *(x.data_ptr(), residual.data_ptr(), tokens, size, weight.data_ptr(), eps, torch.get_num_threads())
     )
     return x
+
+
+def _of_weight(name: str, x: torch.Tensor, weight: torch.Tensor) -> Callable[..., Any]:
+    """The function of that name for a weight of x's dtype, or of float32."""
+    assert weight.dtype in (x.dtype, torch.float32), (x.dtype, weight.dtype)
+    assert _is_dense(weight, x.shape[-1:], weight.dtype), (x.shape, weight.shape, weight.stride())
+    return functions()[name if weight.dtype == x.dtype else f"{name}_wide", x.dtype]
 
 
 def silu_and_mul(gate_up: torch.Tensor) -> torch.Tensor:

@@ -30,9 +30,10 @@ def fast_compare_key(x: torch.Tensor, y: torch.Tensor) -> int:
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     """x / rms(x) * weight over the last dim, computed in float32 and rounded to x's dtype once, at the end.
 
-    x [T, N] or [T, H, N], any strides with a dense last dim; weight [N] of x's dtype. Source: arXiv:1910.07467.
+    x [T, N] or [T, H, N], any strides with a dense last dim; weight [N] of x's dtype or float32.
+    Source: arXiv:1910.07467.
     """
-    return F.rms_norm(x, weight.shape, weight, eps)
+    return F.rms_norm(x.to(weight.dtype), weight.shape, weight, eps).to(x.dtype)
 
 
 def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

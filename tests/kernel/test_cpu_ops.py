@@ -45,6 +45,16 @@ def test_rms_norm(tokens: int, size: int, dtype: torch.dtype):
     assert_close(cpu_ops.rms_norm(x, weight, 1e-5), torch_ops.rms_norm(x, weight, 1e-5))
 
 
+def test_norms_take_weights_of_float32_beside_bfloat16():
+    x, weight = random(3, 100, dtype=torch.bfloat16), random(100, dtype=torch.float32, seed=1)
+    ours, theirs = (random(3, 100, dtype=torch.bfloat16, seed=2) for _ in range(2))
+    exact = torch_ops.rms_norm(x.float(), weight, 1e-5).bfloat16()
+    for ops in (cpu_ops, torch_ops):
+        assert torch.equal(ops.rms_norm(x, weight, 1e-5), exact)
+    assert_close(cpu_ops.add_rms_norm(x.clone(), ours, weight, 1e-5), torch_ops.add_rms_norm(x, theirs, weight, 1e-5))
+    assert torch.equal(ours, theirs)
+
+
 @DTYPES
 def test_rms_norm_of_heads_that_lie_among_others(dtype: torch.dtype):
     qkv, weight = random(5, 7, 24, dtype=dtype), random(24, dtype=dtype, seed=1)

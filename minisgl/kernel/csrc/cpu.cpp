@@ -26,6 +26,14 @@ int has_memory(Body body) {
                                int threads) {                                                                          \
         add_rms_norm(x, residual, tokens, n, weight, eps, threads);                                                    \
     }                                                                                                                  \
+    void rms_norm_wide_##SUFFIX(const T* x, int64_t tokens, int64_t heads, int64_t n, int64_t token_stride,            \
+                                int64_t head_stride, const float* weight, float eps, T* out, int threads) {            \
+        rms_norm(x, tokens, heads, n, token_stride, head_stride, weight, eps, out, threads);                           \
+    }                                                                                                                  \
+    void add_rms_norm_wide_##SUFFIX(T* x, T* residual, int64_t tokens, int64_t n, const float* weight, float eps,      \
+                                    int threads) {                                                                     \
+        add_rms_norm(x, residual, tokens, n, weight, eps, threads);                                                    \
+    }                                                                                                                  \
     void silu_and_mul_##SUFFIX(const T* gate_up, int64_t tokens, int64_t n, T* out, int threads) {                     \
         activate_and_mul<silu>(gate_up, tokens, n, out, threads);                                                      \
     }                                                                                                                  \

@@ -10,8 +10,8 @@
 #include "vector.h"
 
 // out[i] = x[i] / rms(x) * weight[i] over one row of N.
-template <class T>
-inline void normalise(const T* x, const T* weight, T* out, int64_t n, float eps) {
+template <class T, class W>
+inline void normalise(const T* x, const W* weight, T* out, int64_t n, float eps) {
     Vec squares{};
     for (int64_t i = 0; i < n; i += LANES) {
         const Vec v = load(x + i, n - i);
@@ -22,17 +22,17 @@ inline void normalise(const T* x, const T* weight, T* out, int64_t n, float eps)
 }
 
 // x [T, H, N] with strides, weight [N] -> out [T, H, N] dense; every row of N by itself.
-template <class T>
+template <class T, class W>
 void rms_norm(const T* x, int64_t tokens, int64_t heads, int64_t n, int64_t token_stride, int64_t head_stride,
-              const T* weight, float eps, T* out, int threads) {
+              const W* weight, float eps, T* out, int threads) {
     parallel_for(tokens * heads, tokens * heads * n, threads, [=](int64_t row) {
         normalise(x + row / heads * token_stride + row % heads * head_stride, weight, out + row * n, n, eps);
     });
 }
 
 // residual [T, N] += x [T, N], rounded to T; then x becomes rms_norm of it. All dense.
-template <class T>
-void add_rms_norm(T* x, T* residual, int64_t tokens, int64_t n, const T* weight, float eps, int threads) {
+template <class T, class W>
+void add_rms_norm(T* x, T* residual, int64_t tokens, int64_t n, const W* weight, float eps, int threads) {
     parallel_for(tokens, tokens * n, threads, [=](int64_t row) {
         T *added = x + row * n, *sum = residual + row * n;
         for (int64_t i = 0; i < n; i += LANES) store(sum + i, load(sum + i, n - i) + load(added + i, n - i), n - i);

@@ -52,8 +52,8 @@ def small_linear(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(the linear layer of norm(residual + x), residual + x), where all arguments but x and weight may lack.
 
-    All of one dtype: x, residual [T, K] of few rows, weight [N, K], bias [N], norm_weight [K]. gate: weight is
-    [gate | up], and the result, [T, N / 2], activate(gate) * up, by the activation of this name.
+    All of one dtype: x, residual [T, K] of few rows, weight [N, K], bias [N]; norm_weight [K] of it or float32.
+    gate: weight is [gate | up], and the result, [T, N / 2], activate(gate) * up, by the activation of this name.
     """
     rows, size = x.shape
     features = weight.shape[0]

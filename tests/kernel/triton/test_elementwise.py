@@ -37,6 +37,14 @@ def test_rms_norm(tokens: int, size: int, dtype: torch.dtype):
     assert_close(norm.rms_norm(x, weight, 1e-5), torch_ops.rms_norm(x, weight, 1e-5))
 
 
+def test_norms_take_weights_of_float32_beside_bfloat16():
+    x, weight = random(3, 100, dtype=torch.bfloat16), random(100, dtype=torch.float32, seed=1)
+    ours, theirs = (random(3, 100, dtype=torch.bfloat16, seed=2) for _ in range(2))
+    assert_close(norm.rms_norm(x, weight, 1e-5), torch_ops.rms_norm(x, weight, 1e-5))
+    expected = torch_ops.add_rms_norm(x, theirs, weight, 1e-5)
+    assert_close(norm.add_rms_norm(x.clone(), ours, weight, 1e-5), expected)
+
+
 @DTYPES
 def test_rms_norm_of_heads_that_lie_among_others(dtype: torch.dtype):
     qkv, weight = random(5, 7, 24, dtype=dtype), random(24, dtype=dtype, seed=1)
@@ -128,7 +136,7 @@ def test_store_cache_writes_the_named_slots_only(slots: list[int], dtype: torch.
 
 
 @DTYPES
-@pytest.mark.parametrize("has_norm", [False, True])
+@pytest.mark.parametrize("norms", [None, "of x's dtype", "float32"])
 @pytest.mark.parametrize(
     ("tokens", "heads", "dim"),
     [
@@ -140,12 +148,18 @@ def test_store_cache_writes_the_named_slots_only(slots: list[int], dtype: torch.
     ],
 )
 def test_rotate_and_store(
-    tokens: int, heads: tuple[int, int], dim: int, has_norm: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    tokens: int,
+    heads: tuple[int, int],
+    dim: int,
+    norms: str | None,
+    dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(triton, "can_take", lambda x: False)  # one by one in torch is what one kernel is held to
     qkv = random(tokens, heads[0] + 2 * heads[1], dim, dtype=dtype)
     slots = torch.arange(tokens, dtype=torch.int32, device=DEVICE).flip(0) * 2 - 1  # the last token's is -1
-    weights = [random(dim, dtype=dtype, seed=seed) for seed in (3, 4)] + [1e-5] if has_norm else []
+    of_norms = torch.float32 if norms == "float32" else dtype
+    weights = [random(dim, dtype=of_norms, seed=seed) for seed in (3, 4)] + [1e-5] if norms else []
     results = []
     for ops in (rotary, rotation):
         ours = qkv.clone()

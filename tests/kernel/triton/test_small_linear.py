@@ -63,9 +63,12 @@ def test_a_gate(features: int, size: int, gate: str, rows: int):
 
 @ROWS
 @pytest.mark.parametrize("has_residual", [False, True])
+@pytest.mark.parametrize("norm_dtype", [torch.bfloat16, torch.float32], ids=["bfloat16", "float32"])
 @pytest.mark.parametrize(("features", "size"), [(30, 600), (4, 5000), pytest.param(24576, 4096, marks=pytest.mark.gpu)])
-def test_a_norm_before_and_the_new_residual(features: int, size: int, has_residual: bool, rows: int):
-    x, weight, norm_weight = random(rows, size), random(features, size, seed=1), random(size, seed=2)
+def test_a_norm_before_and_the_new_residual(
+    features: int, size: int, norm_dtype: torch.dtype, has_residual: bool, rows: int
+):
+    x, weight, norm_weight = random(rows, size), random(features, size, seed=1), random(size, seed=2).to(norm_dtype)
     residual = random(rows, size, seed=3) if has_residual else None
     before = [x.clone(), None if residual is None else residual.clone()]
     out, total = small_linear(x, weight, residual=residual, norm_weight=norm_weight, eps=1e-5)
