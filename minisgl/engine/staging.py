@@ -62,7 +62,7 @@ class BufferStaging:
         self._turn = (self._turn + 1) % _RING
         self._used = 0
         read = self._read[self._turn]
-        # Nearly always it has passed, as a later step was launched since: to wait gives the interpreter away for nothing.
+        # Nearly always it has passed: a later step was launched since. To wait would give the interpreter away.
         if read is not None and not read.query():  # type: ignore[no-untyped-call]
             read.synchronize()
 

@@ -40,8 +40,9 @@ class Planner:
         self._max_extend_tokens = max_extend_tokens
         self._alternates = alternates
         self._decodes_paused = False
-        self._decodes: Lineup | None = None  # who decodes, until it is to be found out anew
-        self._prefills: list[Request] = []  # whose prompts are unfinished, likewise
+        self._decodes = NOBODY
+        self._prefills: list[Request] = []  # whose prompts are unfinished
+        self._has_changed = False  # who is in these two
 
     def choose(self, settle: Callable[[], None]) -> Work:
         """The next batch: decodes, then prompts. Every request in it has the pages for its tokens.
@@ -57,7 +58,7 @@ class Planner:
 
     def changed(self) -> None:
         """One that runs starts to decode, or runs no more."""
-        self._decodes = None
+        self._has_changed = True
 
     def finished(self, request: Request) -> None:
         """It came to its own end: the length of its output says something of others."""
@@ -67,28 +68,31 @@ class Planner:
 
     def _running_work(self) -> tuple[Work, Growth]:
         """Of all who run: one more token each, and the next parts of unfinished prompts. Most steps change nobody."""
-        if self._decodes is None:
-            running = self._running()
-            self._prefills = [request for request in running if request.state is RequestState.PREFILL]
-            self._decodes = Lineup(request for request in running if request.state is RequestState.DECODE)
+        if self._has_changed:
+            self._sort_running()
         rows, table_idxs = self._manager.rows, self._decodes.table_idxs
         # One token more than that would sample one that may not be kept.
         self._decodes = self._decodes.kept(rows.device_len[table_idxs] + 1 < rows.max_device_len[table_idxs])
         work = Work.of(self._decodes, list(self._parts(self._prefills, self._max_extend_tokens)))
         return work, self._growth(work)
 
+    def _sort_running(self) -> None:
+        running = self._running()
+        self._prefills = [request for request in running if request.state is RequestState.PREFILL]
+        decodes = tuple([request for request in running if request.state is RequestState.DECODE])
+        if decodes != self._decodes.requests:  # one that ended may have been left out before
+            self._decodes = Lineup(decodes)
+        self._has_changed = False
+
     def _with_new(self, running: Work) -> Work:
         """New prompts after the unfinished ones, in the order in which they are admitted; maybe without decodes."""
         budget = self._max_extend_tokens - sum([num_tokens for _, num_tokens in running.prompts])
         new = list(self._parts(self._admitted_now(), budget)) if budget else []
         prompts = running.prompts + new
-        decodes = running.lineup if not running.prompts else self._decodes or NOBODY
-        self._decodes_paused = len(decodes) > 0 and self._pauses_decodes(prompts)
+        self._decodes_paused = len(self._decodes) > 0 and self._pauses_decodes(prompts)
         if self._decodes_paused:
-            decodes = NOBODY
-        elif not new:
-            return running
-        return Work.of(decodes, prompts)
+            return Work.of(NOBODY, prompts)
+        return Work.of(self._decodes, prompts) if new else running
 
     def _parts(self, requests: Iterable[Request], budget: int) -> Iterator[Prompt]:
         """What the budget allows of their prompts."""
@@ -120,7 +124,8 @@ class Planner:
 
     def _room_for_running(self, settle: Callable[[], None]) -> tuple[Work, Growth]:
         """The work of all who run, and pages for it; whoever loses least gives up its own if they run out."""
-        self._promises.renew(self._admitted.values())
+        if self._admission:  # else there is nobody for whom promises leave more or less room
+            self._promises.renew(self._admitted.values())
         work, growth = self._running_work()
         if self._promises.missing_pages(growth):
             settle()

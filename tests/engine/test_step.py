@@ -1,8 +1,9 @@
-"""Decode steps as graphs, without a GPU: Triton's interpreter computes, and a replay computes what was captured."""
+"""Decode steps as graphs, of which a replay computes anew what was captured: by Triton's interpreter, or on a GPU."""
 
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,11 +13,11 @@ import torch
 from support.dense_attention import make_model, read_json, tiny_weights
 from support.devices import share_eagerly
 
-from minisgl.attention import AttnConfig, create_attention_backend
+from minisgl.attention import AttnConfig, create_attention_backend, triton_backend
 from minisgl.core import Batch, Context, PageTableUpdate, PrefixGroup, Req, SamplingParams
 from minisgl.engine import step as step_module
 from minisgl.engine.engine import attn_form
-from minisgl.engine.graphs import NO_UPDATE, Captured, GraphPool, Key, padded_sizes
+from minisgl.engine.graphs import NO_UPDATE, Captured, GraphPool, Key, padded_sizes, prompt_sizes
 from minisgl.engine.inputs import PageTable
 from minisgl.engine.sampler import Sampler
 from minisgl.engine.staging import BufferStaging, HostStaging
@@ -30,7 +31,7 @@ if importlib.util.find_spec("triton") is not None:
     allow_loaded_bounds()
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-CPU = torch.device("cpu")
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 PAGE_SIZE, NUM_PAGES, MAX_LEN = 4, 64, 64
 
 
@@ -39,8 +40,7 @@ class Recomputing(GraphPool):
 
     def capture(self, key: Key, compute: Callable[[], object]) -> None:
         compute()
-        self._captured[key] = Captured(compute, None)
-        self._sizes = sorted({*self._sizes, key.size})
+        self._keep(key, Captured(compute, None))
 
     def replay(self, key: Key) -> object:
         return self._captured[key].graph()
@@ -56,13 +56,15 @@ def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_step(backend: str, windows: tuple[int, ...] = (0, 0)) -> Step:
     """windows: of the model's two layers."""
     folder = "qwen3_qk_norm"
-    model = make_model(read_json(folder, "config.json"), tiny_weights(folder).items())
+    model = make_model(read_json(folder, "config.json"), tiny_weights(folder).items()).to(DEVICE)
     config = model.config
-    pool = MHAKVCache(config.num_kv_heads, config.num_layers, config.head_dim, NUM_PAGES, PAGE_SIZE, torch.float32, CPU)
+    pool = MHAKVCache(
+        config.num_kv_heads, config.num_layers, config.head_dim, NUM_PAGES, PAGE_SIZE, torch.float32, DEVICE
+    )
     for layer_id in range(config.num_layers):
-        pool.k_cache(layer_id).normal_(generator=torch.Generator().manual_seed(layer_id))
-        pool.v_cache(layer_id).normal_(generator=torch.Generator().manual_seed(99 + layer_id))
-    table = PageTable(8, MAX_LEN // PAGE_SIZE, PAGE_SIZE, CPU)
+        pool.k_cache(layer_id).normal_(generator=torch.Generator(DEVICE).manual_seed(layer_id))
+        pool.v_cache(layer_id).normal_(generator=torch.Generator(DEVICE).manual_seed(99 + layer_id))
+    table = PageTable(8, MAX_LEN // PAGE_SIZE, PAGE_SIZE, DEVICE)
     attn = AttnConfig(
         kv_pool=pool,
         page_table=table.device,
@@ -75,7 +77,7 @@ def make_step(backend: str, windows: tuple[int, ...] = (0, 0)) -> Step:
         max_running_req=8,
     )
     ctx = Context(page_size=PAGE_SIZE, kv_pool=pool, attn_backend=create_attention_backend(backend, attn))
-    return Step(model, table, ctx, Sampler(config.vocab_size, CPU))
+    return Step(model, table, ctx, Sampler(config.vocab_size, DEVICE))
 
 
 def decodes(step: Step, lengths: list[int], prev_rows: list[int] | None = None, shared: int = 0) -> Batch:
@@ -94,6 +96,14 @@ def decodes(step: Step, lengths: list[int], prev_rows: list[int] | None = None, 
 
 def logits_of(step: Step, decoded: Decoded) -> torch.Tensor:
     return step._model.compute_logits(decoded.hidden)
+
+
+def mixed(step: Step, lengths: list[int], cached: list[int], shared: int = 0) -> Batch:
+    """As `decodes`, but row i computes all tokens behind the first cached[i]; those of more than one are prompts."""
+    batch = decodes(step, lengths, shared=shared)
+    changes = [{"cached_len": n, "is_prefill": n < req.cached_len} for req, n in zip(batch.reqs, cached, strict=True)]
+    reqs = tuple(replace(req, **change) for req, change in zip(batch.reqs, changes, strict=True))
+    return Batch(reqs, batch.page_table_update, step=0, groups=batch.groups)
 
 
 def shared_or_own(row: int, col: int, shared: int) -> int:
@@ -173,6 +183,67 @@ def test_what_no_graph_holds_is_not_replayed() -> None:
         assert step.replay(Batch(few.reqs, many, step=0)) is None
 
 
+# Rows of many tiles and of one, cut and whole, with decodes and without; tiles of this test hold 16 queries.
+MIXED = {
+    "one prompt": ([21], [0]),
+    "a prompt behind a prefix": ([60], [40]),
+    "decodes and prompts": ([30, 7, 40, 16, 64], [29, 6, 13, 0, 50]),
+    "as many tokens as the graph has": ([5, 64, 64], [4, 1, 64 - 32]),
+    "more tiles than columns": ([64, 64, 64], [30, 40, 60]),
+}
+
+
+@pytest.mark.usefixtures("by_kernels")
+@pytest.mark.parametrize("windows", [(0, 0), (10, 0)])
+@pytest.mark.parametrize("case", MIXED)
+def test_a_replayed_batch_with_prompts_gives_the_hidden_states_of_torch(
+    monkeypatch: pytest.MonkeyPatch, case: str, windows: tuple[int, ...]
+) -> None:
+    """Twice, so that nothing of the first batch is left to be seen; every token's hidden state is compared."""
+    lengths, cached = MIXED[case]
+    step = make_step("triton", windows)
+    with torch.inference_mode():
+        step.capture_prompts([24, 96], MAX_LEN)
+        step.compute(mixed(step, [33, 9], [0, 8]))
+        inputs, hidden = step.compute(mixed(step, lengths, cached))
+    num_tokens = sum(lengths) - sum(cached)
+    assert len(hidden) == (24 if num_tokens <= 24 else 96)
+    assert inputs.last[: len(lengths)].tolist() == (np.cumsum(np.subtract(lengths, cached)) - 1).tolist()
+    assert hidden.isfinite().all()
+    monkeypatch.setattr(triton, "can_take", lambda x: False)
+    monkeypatch.setattr(step_module, "make_staging", lambda device: HostStaging())
+    reference = make_step("torch", windows)
+    with torch.inference_mode():
+        reference.compute(mixed(reference, [33, 9], [0, 8]))
+        expected = reference.compute(mixed(reference, lengths, cached)).hidden
+    torch.testing.assert_close(hidden[:num_tokens], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("by_kernels")
+def test_a_batch_with_prompts_runs_call_by_call_if_no_graph_holds_it_or_sharing_spares_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    share_eagerly(monkeypatch)
+    step = make_step("triton")
+    with torch.inference_mode():
+        step.capture_prompts([24], MAX_LEN)
+        fits = mixed(step, [30, 28, 40], [29, 27, 30], shared=24)
+        assert step._prompts_size(fits) == 24
+        assert step._prompts_size(mixed(step, [30, 28, 60], [29, 27, 30])) is None
+        assert step._prompts_size(decodes(step, [30, 28])) is None
+        monkeypatch.setattr(triton_backend, "EAGER_US", 0.0)
+        assert make_step("triton")._ctx.attn_backend.can_replay(fits) is False
+
+
 @pytest.mark.parametrize(("largest", "sizes"), [(1, [1]), (3, [1, 2, 3]), (40, [1, 2, 4, 8, 16, 32, 40])])
 def test_graphs_are_dense_for_small_batches_and_reach_the_largest(largest: int, sizes: list[int]) -> None:
     assert padded_sizes(largest) == sizes
+
+
+def test_graphs_of_prompts_have_a_half_more_tokens_from_one_to_the_next_at_most() -> None:
+    sizes = prompt_sizes(2048)
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == 2048
+    assert max(b / a for a, b in itertools.pairwise(sizes[1:])) <= 1.5
+    assert prompt_sizes(100) == [16, 32, 48, 64, 96]
+    assert prompt_sizes(8) == []
