@@ -24,6 +24,7 @@ _ARCHITECTURES = {
     "olmo2": "Olmo2ForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
     "gemma3": "Gemma3ForCausalLM",
+    "gpt-oss": "GptOssForCausalLM",
 }
 # Of rope.scaling., and what Hugging Face calls them.
 _SCALING = {
@@ -32,7 +33,8 @@ _SCALING = {
     "original_context_length": "original_max_position_embeddings",
 }
 # Of how many layers the last one has no window, where a file does not say it.
-_WINDOW_PATTERNS = {"gemma2": 2, "gemma3": 6}
+_WINDOW_PATTERNS = {"gemma2": 2, "gemma3": 6, "olmo2": 4}
+_GEMMA_27B = {"gemma2": 46, "gemma3": 62}  # layers of the largest one
 _GEMMA = {
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
@@ -65,6 +67,8 @@ def hf_config(file: GGUFFile) -> dict[str, Any]:
     config["rope_parameters"] = rope = _rope(meta, config["head_dim"])
     if original := rope.get("original_max_position_embeddings"):
         config["original_max_position_embeddings"] = original
+    if meta.hf_class == "Olmo3ForCausalLM":
+        config["layer_types"] = _layer_types(meta, config["num_hidden_layers"])
     return config | {name: file.metadata[key] for name, key in _TOKENS.items() if key in file.metadata}
 
 
@@ -80,9 +84,12 @@ class _Metadata:
 
     @property
     def hf_class(self) -> str:
-        """A Llama with experts is what Hugging Face calls Mixtral."""
-        has_experts = self.architecture == "llama" and self.get("expert_count")
-        return "MixtralForCausalLM" if has_experts else _ARCHITECTURES[self.architecture]
+        """A Llama with experts is what Hugging Face calls Mixtral, an OLMo 2 with windows OLMo 3."""
+        if self.architecture == "llama" and self.get("expert_count"):
+            return "MixtralForCausalLM"
+        if self.architecture == "olmo2" and self.get("attention.sliding_window"):
+            return "Olmo3ForCausalLM"
+        return _ARCHITECTURES[self.architecture]
 
     def get(self, key: str, default: Any = None) -> Any:
         return self.file.metadata.get(f"{self.architecture}.{key}", default)
@@ -144,12 +151,12 @@ def _experts(meta: _Metadata) -> dict[str, Any]:
 
 def _gemma(meta: _Metadata) -> dict[str, Any]:
     """No key says by what the largest models divide scores: Google's code has it, and llama.cpp knows them by size."""
-    if meta.architecture not in _WINDOW_PATTERNS:
+    if meta.architecture not in _GEMMA_27B:
         return {}
     hidden, heads, num_layers = (
         meta.number(key) for key in ("embedding_length", "attention.head_count", "block_count")
     )
-    is_27b = num_layers == {"gemma2": 46, "gemma3": 62}[meta.architecture]
+    is_27b = num_layers == _GEMMA_27B[meta.architecture]
     scalar = hidden // heads if is_27b else meta.number("attention.key_length", hidden // heads)
     given = {name: value for key, name in _GEMMA.items() if (value := meta.get(key)) is not None}
     return {"query_pre_attn_scalar": scalar, "layer_types": _layer_types(meta, num_layers), **given}
@@ -185,11 +192,15 @@ def _part(meta: _Metadata, head_dim: int) -> dict[str, float]:
 
 
 def _yarn(meta: _Metadata, factor: float) -> dict[str, float]:
-    """llama.cpp multiplies the attention factor of the paper by the file's."""
+    """llama.cpp multiplies the attention factor of the paper by the file's.
+
+    GPT-OSS blends between fractions of pairs. Files do not say it, and llama.cpp takes whole ones.
+    """
     if meta.get("rope.scaling.yarn_log_multiplier"):
         raise meta.error("rope.scaling.yarn_log_multiplier", "is not supported")
     attention = meta.number("rope.scaling.attn_factor", 1.0) * (1 + 0.1 * math.log(factor))
-    return {"attention_factor": attention, **_scaling(meta)}
+    fractions = {"truncate": False} if meta.architecture == "gpt-oss" else {}
+    return {"attention_factor": attention, **fractions, **_scaling(meta)}
 
 
 def _longrope(meta: _Metadata) -> dict[str, Any]:

@@ -35,7 +35,8 @@ _BLOCK = {
     "ffn_down_shexp": "mlp.shared_expert.down_proj",
 }
 _GEMMA = {"ffn_norm": "pre_feedforward_layernorm"}
-_ONLY_IN = {"phi3": {"ffn_up": "mlp.gate_up_proj"}, "gemma2": _GEMMA, "gemma3": _GEMMA}
+_GPT_OSS = {"attn_sinks": "self_attn.sinks", "ffn_gate_inp": "mlp.router"}
+_ONLY_IN = {"phi3": {"ffn_up": "mlp.gate_up_proj"}, "gemma2": _GEMMA, "gemma3": _GEMMA, "gpt-oss": _GPT_OSS}
 # Which longrope divides frequencies by; Hugging Face has them in config.json.
 LONGROPE = {"rope_factors_short.weight": "short_factor", "rope_factors_long.weight": "long_factor"}
 _EXPERT_NAME = re.compile(r"blk\.(\d+)\.ffn_(gate|up|down)\.(\d+)\.weight")  # before April 2024, a matrix each

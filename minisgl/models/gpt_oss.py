@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
@@ -36,7 +37,7 @@ from minisgl.models.windows import FULL, LOCAL
 from minisgl.moe import ClampedGate, Experts, Router, Weight, split_experts
 from minisgl.utils.grouped_tensor import GroupedTensor, dense
 
-_STACK = re.compile(r"(.*\.experts)\.(gate_up|down)_proj(_bias)?")
+_STACK = re.compile(r"(.*\.experts)\.(gate_up|down)_proj(_bias|\.weight)?")
 
 
 class Sinks(Layer):
@@ -186,15 +187,22 @@ class GptOssForCausalLM(BaseCausalLM):
 
 
 def _plain_stacks(name: str, tensor: torch.Tensor | GroupedTensor) -> Iterator[Weight]:
-    """The tensor by itself; or views of a stack of experts, each of one kind and laid out as for `split_experts`.
+    """The tensor by itself; or a stack of experts as `split_experts` wants it: views of each kind, [E, out, in].
 
-    gate_up_proj [E, H, 2 * I] and its bias [E, 2 * I]: gate and up alternate. down_proj [E, I, H], its bias [E, H].
+    gate_up_proj.weight, which is MXFP4: [E, 2 * I, H], gate and up alternate. gate_up_proj: [E, H, 2 * I], its bias
+    [E, 2 * I], down_proj [E, I, H], its bias [E, H].
     """
     match = _STACK.fullmatch(name)
-    if match is None or len(tensor.shape) != (2 if match[3] else 3):
+    if match is None or len(tensor.shape) != (2 if match[3] == "_bias" else 3):
         yield name, tensor
         return
+    stack = tensor if match[3] else dense(tensor).mT
     kinds = ("gate", "up") if match[2] == "gate_up" else ("down",)
     for first, kind in enumerate(kinds):
-        part = dense(tensor)[..., first :: len(kinds)]
-        yield f"{match[1]}.{kind}_proj.{'bias' if match[3] else 'weight'}", part if match[3] else part.mT
+        pick = partial(_every, first=first, step=len(kinds))
+        part = pick(stack) if isinstance(stack, torch.Tensor) else stack.map_rows(pick)
+        yield f"{match[1]}.{kind}_proj.{'bias' if match[3] == '_bias' else 'weight'}", part
+
+
+def _every(stack: torch.Tensor, first: int, step: int) -> torch.Tensor:
+    return stack[:, first::step]

@@ -12,6 +12,7 @@ from minisgl.models import mxfp4
 from minisgl.models.quantization import READ, quantization_method
 from minisgl.models.safetensors_files import SafetensorsFiles
 from minisgl.models.sampling_defaults import Defaults, from_generation_config
+from minisgl.utils.grouped_tensor import GroupedTensor
 from minisgl.utils.json_file import read_json
 
 _GENERATION = "generation_config.json"
@@ -44,9 +45,9 @@ class HFCheckpoint:
     def sampling_defaults(self) -> Defaults:
         return from_generation_config(self.path / _GENERATION, self._json(_GENERATION))
 
-    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
         weights = self._files.iter_tensors() if self._files else iter(())
-        return mxfp4.unpacked(weights) if self._is_packed else weights
+        return mxfp4.joined(weights) if self._is_packed else weights
 
     def _listed(self, config: dict[str, Any]) -> set[int]:
         """eos_token_id may be absent, null, one id or several; -1 stands for none."""

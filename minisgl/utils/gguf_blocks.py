@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 
 from minisgl.utils.grouped_tensor import GROUP, GroupedTensor
+from minisgl.utils.mxfp4 import CODES, SCALES, ZERO
 
 Bytes = npt.NDArray[np.uint8]  # [B, bytes of a block] or a part of every block
 Codes = npt.NDArray[np.integer[Any]]  # uint8; the type of what an operator gives is not known so well
@@ -86,6 +87,11 @@ def _q5_k(blocks: Bytes) -> _Groups:
     return _Groups(_nibbles(blocks[:, 48:]) | fifths << 4, *_scales_of_k(blocks))
 
 
+def _mxfp4(blocks: Bytes) -> _Groups:
+    scale = SCALES[blocks[:, :1]]
+    return _Groups(CODES[_nibbles(blocks[:, 1:])], scale, -ZERO * scale)
+
+
 def _halves(pairs: Bytes) -> Floats:
     """[B, 2n] bytes -> [B, n] numbers in float16."""
     return pairs.view("<f2").astype(np.float32)
@@ -122,4 +128,5 @@ _FORMATS = {
     "Q8_0": _Format(8, 34, _q8_0),
     "Q4_K": _Format(4, 144, _q4_k),
     "Q5_K": _Format(8, 176, _q5_k),
+    "MXFP4": _Format(8, 17, _mxfp4),
 }

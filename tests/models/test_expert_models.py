@@ -11,7 +11,7 @@ from safetensors import safe_open
 from support.dense_attention import CPU, all_logits
 from support.gguf_variants import write_gguf
 from support.tiny_experts import CONFIGS, IN_GGUF, make_expert_model, save_expert_model, write_expert_gguf
-from transformers import Qwen3MoeConfig
+from transformers import GptOssConfig, Qwen3MoeConfig
 
 from minisgl.distributed import TPInfo
 from minisgl.kernel import has_cpp
@@ -87,6 +87,17 @@ def test_experts_of_a_gguf_file_stay_integers_on_a_cpu(tmp_path: Path, types: tu
         assert len(packed) == 16
         for pair in packed:
             assert [isinstance(weight, GroupedWeight) for weight in pair] == [types[0] != "F16", types[1] != "F16"]
+
+
+def test_experts_of_gpt_oss_in_mxfp4_are_those_of_the_same_numbers_in_floats(tmp_path: Path):
+    sizes = {"hidden_size": 64, "intermediate_size": 64}
+    theirs = make_expert_model(GptOssConfig(**CONFIGS["gpt-oss"].to_dict() | sizes))
+    path = write_expert_gguf(tmp_path / "model.gguf", theirs, lambda name: "MXFP4")
+    file = GGUFFile(path)
+    assert {info.type for info in file.tensors.values() if len(info.shape) == 3} == {"MXFP4"}
+    floats = {name: (file.read(name).float(), "F32") for name in file.tensors}
+    exact = all_logits(load(write_gguf(tmp_path / "floats.gguf", file.metadata, floats)), IDS)
+    torch.testing.assert_close(all_logits(load(path), IDS), exact, atol=1e-3, rtol=0)
 
 
 def test_bfloat16_stays_near_float32(tmp_path: Path):

@@ -12,6 +12,7 @@ from support.gguf_variants import write_gguf
 from transformers import Gemma2Config, Gemma3TextConfig, Phi3Config, SmolLM3Config
 
 ARCHITECTURES = {name: arch for arch, name in MODEL_ARCH_NAMES.items()}
+WINDOWED = ("phi3", "gemma2", "gemma3_text", "olmo3", "gpt_oss")  # whose window the converter writes
 PERMUTED = ("llama", "mistral", "mixtral", "smollm3")
 ATTENTION_FACTOR = 1.25
 TIED = SHAPE | {"tie_word_embeddings": True}
@@ -19,7 +20,7 @@ MODELS = {
     name: CONFIGS[name]
     for name in (
         *("llama, biases, tied", "mistral, a wide head", "qwen2, tied, rope yarn", "qwen3", "phi3", "phi3, a window"),
-        "olmo2",
+        *("olmo2", "olmo3"),
     )
 } | {
     "gemma2": Gemma2Config(**TIED | CAPS, **WINDOW, head_dim=24, query_pre_attn_scalar=24),
@@ -46,7 +47,7 @@ MODELS = {
 def write_dense_gguf(path: Path, model: Any) -> Path:
     """A model of transformers in float32. Of longrope, the factors are tensors and the attention factor is as above."""
     config = model.config
-    name = {"mistral": "llama", "gemma3_text": "gemma3"}.get(config.model_type, config.model_type)
+    name = {"mistral": "llama", "gemma3_text": "gemma3", "olmo3": "olmo2"}.get(config.model_type, config.model_type)
     names = get_tensor_name_map(ARCHITECTURES[name], config.num_hidden_layers)
     tensors = {
         names.get_name(key, (".weight", ".bias")): permuted(config, key, value) + norm_offset(config, key)
@@ -96,8 +97,11 @@ def dense_metadata(config: Any) -> dict[str, Any]:
         "rope.freq_base": rope["rope_theta"],
         "rope.dimension_count": int(head_dim * rope.get("partial_rotary_factor", 1)),
     }
-    if config.model_type in ("phi3", "gemma2", "gemma3_text") and config.sliding_window:
+    if config.model_type in WINDOWED and config.sliding_window:
         metadata["attention.sliding_window"] = config.sliding_window
+    if config.model_type == "olmo3":
+        is_local = [kind == "sliding_attention" for kind in config.layer_types]
+        metadata["attention.sliding_window_pattern"] = is_local
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):
         if getattr(config, key, None):
             metadata[key] = getattr(config, key)

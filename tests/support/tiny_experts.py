@@ -47,7 +47,7 @@ CONFIGS = {
     ),
 }  # fmt: skip
 
-IN_GGUF = ("qwen3-moe", "qwen2-moe", "mixtral")
+IN_GGUF = ("qwen3-moe", "qwen2-moe", "mixtral", "gpt-oss")
 """Those of `CONFIGS` that llama.cpp's converter takes, too: all layers have experts."""
 
 
@@ -78,15 +78,14 @@ def write_expert_gguf(
     choose: the type of a stack of experts by its name. stacked: False writes a matrix each, as before April 2024.
     """
     config = model.config
-    kind = {"mixtral": "llama"}.get(config.model_type, config.model_type.replace("_", ""))
+    kind = {"mixtral": "llama", "gpt_oss": "gpt-oss"}.get(config.model_type, config.model_type.replace("_", ""))
     names = get_tensor_name_map(ARCHITECTURES[kind], config.num_hidden_layers)
     tensors = {}
     for key, value in model.state_dict().items():
-        if key.endswith("experts.gate_up_proj"):
-            for part, matrices in zip(("gate", "up"), value.chunk(2, dim=1), strict=True):
-                tensors[f"{names.get_name(key.replace('gate_up', part))}.weight"] = matrices
-        elif key.endswith("experts.down_proj"):
-            tensors[f"{names.get_name(key)}.weight"] = value
+        if ".experts." in key or key.endswith(".sinks"):
+            tensors |= {
+                f"{names.get_name(part)}.{end}": tensor for part, end, tensor in _expert_parts(key, value, kind)
+            }
         elif not (config.tie_word_embeddings and key == "lm_head.weight"):
             name = names.get_name(key, (".weight", ".bias"))
             tensors[name] = permuted(config, key, value).squeeze()
@@ -95,7 +94,8 @@ def write_expert_gguf(
         "expert_used_count": config.num_experts_per_tok,
     }
     if kind != "llama":
-        metadata["expert_feed_forward_length"] = config.moe_intermediate_size
+        inner_size = config.intermediate_size if kind == "gpt-oss" else config.moe_intermediate_size
+        metadata["expert_feed_forward_length"] = inner_size
     if kind == "qwen2moe":
         metadata["expert_shared_feed_forward_length"] = config.shared_expert_intermediate_size
     named = {f"{kind}.{key}": value for key, value in metadata.items()}
@@ -103,6 +103,22 @@ def write_expert_gguf(
     if not stacked:
         typed = dict(_unstacked(typed))
     return write_gguf(path, {"general.architecture": kind, **named}, typed)
+
+
+def _expert_parts(key: str, value: torch.Tensor, kind: str) -> Iterator[tuple[str, str, torch.Tensor]]:
+    """What there is by itself in a GGUF file of a tensor of transformers: Hugging Face's name, its end, and values.
+
+    In GPT-OSS, matrices are transposed there, and rows of gate and up alternate.
+    """
+    name, end = key.removesuffix("_bias"), "bias" if key.endswith("_bias") else "weight"
+    if kind == "gpt-oss" and value.dim() == 3:
+        value = value.mT
+    if not name.endswith("gate_up_proj"):
+        yield name, end, value
+        return
+    pair = (value[:, ::2], value[:, 1::2]) if kind == "gpt-oss" else value.chunk(2, dim=1)
+    for part, values in zip(("gate", "up"), pair, strict=True):
+        yield name.replace("gate_up", part), end, values
 
 
 def _unstacked(tensors: Mapping[str, tuple[torch.Tensor, str]]) -> Iterator[tuple[str, tuple[torch.Tensor, str]]]:

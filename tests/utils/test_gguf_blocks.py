@@ -10,7 +10,7 @@ from gguf.quants import dequantize
 
 from minisgl.utils.gguf_blocks import grouped
 
-TYPES = {"Q4_0": 4, "Q4_1": 4, "Q5_0": 8, "Q5_1": 8, "Q8_0": 8, "Q4_K": 4, "Q5_K": 8}
+TYPES = {"Q4_0": 4, "Q4_1": 4, "Q5_0": 8, "Q5_1": 8, "Q8_0": 8, "Q4_K": 4, "Q5_K": 8, "MXFP4": 8}
 ROWS, BLOCKS = 6, 3
 
 
@@ -18,6 +18,9 @@ def random_blocks(kind: str) -> np.ndarray:
     """[ROWS, bytes]: anything but infinite or NaN scales."""
     block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]][1]
     blocks = np.random.default_rng(0).integers(0, 256, (ROWS * BLOCKS, block_bytes), np.uint8)
+    if kind == "MXFP4":
+        blocks[:, 0] %= 252  # where twice a number is not infinite
+        return blocks.reshape(ROWS, -1)
     blocks[:, [1, 3]] &= 0xBF  # the upper bytes of one or two numbers in float16: no exponent of all ones
     return blocks.reshape(ROWS, -1)
 
