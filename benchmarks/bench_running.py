@@ -25,7 +25,7 @@ from stopwatch import Stopwatch, machine
 
 from minisgl.core import Batch, BatchResult, Limits, SamplingParams
 from minisgl.core.batch import Int32Array
-from minisgl.message import UserMsg
+from minisgl.message import TokenReply, UserMsg
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.scheduler import Scheduler
 from minisgl.utils.math import div_ceil
@@ -68,7 +68,7 @@ class Bench:
             self.parts["commit"](self.scheduler.commit, self._launched, BatchResult(tokens))
         self._launched = batch
         for reply in self.parts["replies"](self.scheduler.take_replies):
-            if reply.finish_reason is not None:
+            if isinstance(reply, TokenReply) and reply.finish_reason is not None:
                 self._arrive(2 * self._num_running)
 
     def _arrive(self, max_tokens: int) -> None:

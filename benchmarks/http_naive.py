@@ -67,7 +67,7 @@ async def events(client: AsyncClient, request: Request) -> AsyncIterator[str]:
     submission.start(put)
     while not submission.is_over:
         arrival = await replies.get()
-        for reply in arrival.replies:
+        for reply in arrival.each():
             delta = submission.take(reply, arrival.at)
             if delta is None:
                 continue

@@ -218,7 +218,7 @@ class LLM:
             submission.start(replies.put)
             while not submission.is_over:
                 arrival = replies.get()
-                for reply in arrival.replies:
+                for reply in arrival.each():
                     delta = submission.take(reply, arrival.at)
                     if delta is not None:
                         yield delta

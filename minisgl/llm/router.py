@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
-from minisgl.message import Question, Reply, TokenReply
+from minisgl.message import NextTokens, Question, Reply, TokenNews, TokenReply
 from minisgl.message.types import AnswerT
 
 
 class Arrival(NamedTuple):
     """One step's replies for one reader, and when they came (`time.perf_counter`), however late it takes them."""
 
-    replies: list[TokenReply]
+    replies: list[TokenNews]
     at: float
+
+    def each(self) -> Iterator[TokenReply]:
+        """The replies, each of one request."""
+        for reply in self.replies:
+            if isinstance(reply, NextTokens):
+                yield from reply.each()
+            else:
+                yield reply
 
 
 Sink = Callable[[Arrival], None]
@@ -59,25 +67,35 @@ class Router:
     def send(self, replies: list[Reply]) -> None:
         """Pass on the replies of one step. Sinks are called without the lock, so they may come back here."""
         at = time.perf_counter()
-        found: dict[Sink, list[TokenReply]] = {}
-        sinks = self._sinks
+        found: dict[Sink, list[TokenNews]] = {}
         answered = []
         with self._lock:
             for reply in replies:
-                if not isinstance(reply, TokenReply):
+                if isinstance(reply, NextTokens):
+                    self._sort(reply, found)
+                elif isinstance(reply, TokenReply):
+                    is_last = reply.finish_reason is not None
+                    sink = self._sinks.pop(reply.uid, None) if is_last else self._sinks.get(reply.uid)
+                    if sink is not None:
+                        found.setdefault(sink, []).append(reply)
+                else:
                     answered.append((self._answers.pop(reply.uid, None), reply.answer))
-                    continue
-                uid = reply.uid
-                sink = sinks.get(uid) if reply.finish_reason is None else sinks.pop(uid, None)
-                if sink in found:
-                    found[sink].append(reply)
-                elif sink is not None:
-                    found[sink] = [reply]
         for sink, news in found.items():
             sink(Arrival(news, at))
         for future, answer in answered:
             if future is not None:
                 future.set_result(answer)
+
+    def _sort(self, tokens: NextTokens, found: dict[Sink, list[TokenNews]]) -> None:
+        """File them under their sinks: as they are if all go to one, as those of one call of `generate` do."""
+        sinks = list(map(self._sinks.get, tokens.uids))
+        if sinks.count(sinks[0]) == len(sinks):
+            if sinks[0] is not None:
+                found.setdefault(sinks[0], []).append(tokens)
+            return
+        for sink, reply in zip(sinks, tokens.each(), strict=True):
+            if sink is not None:
+                found.setdefault(sink, []).append(reply)
 
     def close(self, reason: str) -> None:
         """Answer everything that is open with an error, and refuse what comes. The first reason stays."""

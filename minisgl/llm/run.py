@@ -131,7 +131,7 @@ class Mail:
             arrived, self._arrived = self._arrived, []
         runs: dict[Run, None] = {}
         for run, arrival in arrived:
-            for reply in arrival.replies:
+            for reply in arrival.each():
                 run.take(reply, arrival.at)
             runs[run] = None
         for run in runs:

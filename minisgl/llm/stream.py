@@ -43,6 +43,7 @@ class Output(TypedDict, total=False):
 
 class RequestStream:
     """Collects one request's replies. index: of its prompt. choice: of n. finish_reason: None while it runs.
+    token_ids: generated so far.
 
     keep_text: the output is to have text and logprobs; else nobody has them but who takes them.
     """
@@ -70,7 +71,7 @@ class RequestStream:
         self._hidden_last = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else end_token_ids)
         self._text_stream = TextStream(tokenizer, params.stop_strings, params.min_tokens, params.skip_special_tokens)
         self._text: list[str] = []
-        self._token_ids: list[int] = []
+        self.token_ids: list[int] = []
         self._num_shown = 0  # of them
         self._logprobs: list[TokenLogprobs] = []
         self._error: str | None = None
@@ -81,18 +82,18 @@ class RequestStream:
 
     @property
     def num_tokens(self) -> int:
-        return len(self._token_ids)
+        return len(self.token_ids)
 
     def take(self, reply: TokenReply, at: float) -> tuple[str, list[int], list[TokenLogprobs]]:
         """The text, tokens and logprobs that this reply adds to what the reader sees. May set finish_reason.
 
         at: when the reply came (`time.perf_counter`).
         """
-        before = len(self._token_ids)
-        self._token_ids.extend(reply.token_ids)
+        before = len(self.token_ids)
+        self.token_ids.extend(reply.token_ids)
         self._note(reply, at)
         text = self._show(reply)
-        token_ids = self._token_ids[before:]
+        token_ids = self.token_ids[before:]
         logprobs = list(reply.logprobs[: len(token_ids)]) if reply.logprobs else []
         if self._keep_text:
             self._keep(text, logprobs, reply)
@@ -103,7 +104,7 @@ class RequestStream:
         if reply.finish_reason is not None or reply.logprobs or reply.prompt_logprobs or self.params.stop:
             self.take(reply, at)
             return
-        self._token_ids.extend(reply.token_ids)
+        self.token_ids.extend(reply.token_ids)
         if self._first_token_s is None:
             self._note(reply, at)
 
@@ -112,7 +113,7 @@ class RequestStream:
         assert self.finish_reason is not None, f"uid {self.uid} still runs"
         output = Output(
             text="".join(self._text),
-            token_ids=self._token_ids,
+            token_ids=self.token_ids,
             finish_reason=self.finish_reason,
             prompt_tokens=self.prompt_len,
             cached_tokens=self.cached_len,
@@ -144,13 +145,13 @@ class RequestStream:
     def _show(self, reply: TokenReply) -> str:
         """Text of the tokens not shown yet, without the one that ended it; a stop string cuts text and tokens."""
         over = reply.finish_reason is not None
-        ids = self._token_ids[self._num_shown :]
-        self._num_shown = len(self._token_ids)
+        ids = self.token_ids[self._num_shown :]
+        self._num_shown = len(self.token_ids)
         ended = reply.finish_reason == "stop" and reply.token_ids and ids[-1] in self._hidden_last
         delta = self._text_stream.push(ids[:-1] if ended else ids, final=over)
         if delta.stopped:
             self.finish_reason = "stop"
-            del self._token_ids[delta.num_tokens :]
+            del self.token_ids[delta.num_tokens :]
         return delta.text
 
 

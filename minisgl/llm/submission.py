@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
 from minisgl.core import TokenLogprobs
@@ -43,6 +43,8 @@ class Submission:
         self._stats = stats
         self._messages = messages
         self._open = {stream.uid: stream for stream in streams}
+        # Of those that are open, for `gather`: where nothing is looked for in the text.
+        self._token_ids = {stream.uid: stream.token_ids for stream in streams if not stream.params.stop}
         self._streams: dict[int, list[RequestStream]] = {}
         for stream in streams:
             self._streams.setdefault(stream.index, []).append(stream)
@@ -89,7 +91,7 @@ class Submission:
     def gather(self, arrival: Arrival) -> dict[int, Output]:
         """`take` for who wants no deltas: the outputs of the prompts that are over now, by index."""
         outputs = {}
-        for reply in arrival.replies:
+        for reply in self._without_easy(arrival):
             stream = self._open.get(reply.uid)
             if stream is None:
                 continue
@@ -101,6 +103,19 @@ class Submission:
                     outputs[stream.index] = output
         return outputs
 
+    def _without_easy(self, arrival: Arrival) -> Iterator[TokenReply]:
+        """The replies that take more than putting a token to those before, which is done here for the others."""
+        token_ids = self._token_ids
+        for reply in arrival.replies:
+            if isinstance(reply, TokenReply):
+                yield reply
+                continue
+            for uid, token_id in zip(reply.uids, reply.token_ids, strict=True):
+                if uid in token_ids:
+                    token_ids[uid].append(token_id)
+                else:
+                    yield TokenReply(uid, (token_id,))
+
     def abort(self) -> None:
         """Stop what still runs; each request's last reply, with finish_reason "abort", is still to be taken."""
         for uid in list(self._open):
@@ -108,6 +123,7 @@ class Submission:
 
     def close(self) -> None:
         """Stop what still runs, and take nothing more."""
+        self._token_ids.clear()
         for uid in list(self._open):
             del self._open[uid]
             self._link.forget(uid)
@@ -120,6 +136,7 @@ class Submission:
     def _end(self, stream: RequestStream, found_here: bool) -> Output | None:
         """The output of its prompt, if this was the last of its choices."""
         del self._open[stream.uid]
+        self._token_ids.pop(stream.uid, None)
         if found_here:
             self._link.finish(stream.uid, stream.num_tokens)
         siblings = self._streams[stream.index]

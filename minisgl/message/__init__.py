@@ -11,6 +11,7 @@ from minisgl.message.types import (
     EngineStats,
     FinishMsg,
     FinishReason,
+    NextTokens,
     ProbeMsg,
     PurgeMsg,
     Question,
@@ -19,6 +20,7 @@ from minisgl.message.types import (
     ShutdownMsg,
     StatsMsg,
     StatsReply,
+    TokenNews,
     TokenReply,
     UserMsg,
 )
@@ -35,6 +37,7 @@ __all__ = [
     "Inbox",
     "LoadProgress",
     "LocalQueue",
+    "NextTokens",
     "Outbox",
     "ProbeMsg",
     "PurgeMsg",
@@ -44,6 +47,7 @@ __all__ = [
     "ShutdownMsg",
     "StatsMsg",
     "StatsReply",
+    "TokenNews",
     "TokenReply",
     "UserMsg",
 ]

@@ -5,6 +5,7 @@ A question has a uid too, from the same numbers, so that its answer finds the wa
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -112,6 +113,20 @@ class TokenReply(msgspec.Struct, frozen=True, array_like=True, gc=False):
     error: str | None = None
 
 
+class NextTokens(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One more token of each of these requests, and nothing else to say of them: most of what a step of decodes tells.
+
+    uids, token_ids: as many of both.
+    """
+
+    uids: list[int]
+    token_ids: list[int]
+
+    def each(self) -> Iterator[TokenReply]:
+        """The same, request by request."""
+        return map(TokenReply, self.uids, zip(self.token_ids, strict=True))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
     """What scheduler and cache hold now, and what they did since the start.
@@ -163,4 +178,5 @@ class CountReply:
     answer: int
 
 
-Reply = TokenReply | StatsReply | CountReply
+TokenNews = TokenReply | NextTokens
+Reply = TokenNews | StatsReply | CountReply

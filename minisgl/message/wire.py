@@ -1,7 +1,7 @@
 """Messages as bytes: msgpack, made and checked by msgspec against the types of the messages. Nothing is ever pickled.
 
-A frame is a list of [type name, messages of it], in order. Arrays are their bytes; a `TokenReply` is an array without
-names, a dataclass a map. `SamplingParams` are checked again where they arrive.
+A frame is a list of [type name, messages of it], in order. Arrays are their bytes; a `TokenReply` and `NextTokens` are
+arrays without names, a dataclass is a map. `SamplingParams` are checked again where they arrive.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from minisgl.message.types import (
     AbortMsg,
     CountReply,
     FinishMsg,
+    NextTokens,
     ProbeMsg,
     PurgeMsg,
     Reply,
@@ -78,7 +79,7 @@ def request_codec() -> Codec[RequestMsg]:
 
 def news_codec() -> Codec[News]:
     """For what comes from it."""
-    return Codec(TokenReply, StatsReply, CountReply, LoadProgress, EngineReady, EngineFailed)
+    return Codec(TokenReply, NextTokens, StatsReply, CountReply, LoadProgress, EngineReady, EngineFailed)
 
 
 def _decoder(kind: type) -> msgspec.msgpack.Decoder[Any]:

@@ -23,6 +23,7 @@ from minisgl.message import (
     EngineStats,
     FinishMsg,
     FinishReason,
+    NextTokens,
     Question,
     Reply,
     RequestMsg,
@@ -175,7 +176,8 @@ class Scheduler:
             table_idxs, tokens = table_idxs[is_easy], tokens[is_easy]
             token_ids = tokens.tolist()
         rows.append(table_idxs, tokens)
-        self._replies.extend(map(TokenReply, rows.uid[table_idxs].tolist(), zip(token_ids, strict=True)))
+        if token_ids:
+            self._replies.append(NextTokens(rows.uid[table_idxs].tolist(), token_ids))
         self._counters.generated_tokens += len(token_ids)
         return left
 

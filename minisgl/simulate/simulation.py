@@ -11,7 +11,7 @@ import numpy as np
 
 from minisgl.core import Batch, BatchResult, Limits, Req, SamplingParams
 from minisgl.core.batch import Int32Array
-from minisgl.message import TokenReply, UserMsg
+from minisgl.message import NextTokens, TokenReply, UserMsg
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.scheduler import Scheduler
 from minisgl.simulate.arrivals import Arrivals
@@ -166,6 +166,8 @@ class Simulation:
 
     def _take_replies(self) -> None:
         for reply in self._scheduler.take_replies():
+            if isinstance(reply, NextTokens):
+                continue
             assert isinstance(reply, TokenReply)
             if reply.cached_len is not None and reply.error is None:
                 self._hits.add(self._live[reply.uid].item, reply.cached_len)

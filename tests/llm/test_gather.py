@@ -15,7 +15,7 @@ from minisgl.llm.client import Client
 from minisgl.llm.router import Arrival, EngineDied, Router
 from minisgl.llm.stream import Output
 from minisgl.llm.submission import Submission
-from minisgl.message import TokenReply, UserMsg
+from minisgl.message import NextTokens, TokenReply, UserMsg
 from minisgl.tokenizer import TextStream, Tokenizer
 
 TOKENIZER = Tokenizer(make_tokenizer())
@@ -131,3 +131,15 @@ def test_a_reader_of_many_requests_hears_of_a_step_once() -> None:
     router.send([*replies])
     assert [arrival.replies for arrival in mine] == [[replies[0], replies[2]]]
     assert [arrival.replies for arrival in others] == [[replies[1]]]
+
+
+def test_the_next_tokens_of_a_step_go_to_one_reader_as_they_are_and_are_sorted_for_several() -> None:
+    router, mine, others = Router(), list[Arrival](), list[Arrival]()
+    router.register([1, 2, 3], mine.append)
+    router.register([4], others.append)
+    alone, mixed = NextTokens([3, 1], [7, 8]), NextTokens([3, 4, 9, 1], [10, 11, 12, 13])
+    router.send([alone, NextTokens([9], [5])])
+    router.send([mixed])
+    assert [arrival.replies for arrival in mine] == [[alone], [TokenReply(3, (10,)), TokenReply(1, (13,))]]
+    assert [arrival.replies for arrival in others] == [[TokenReply(4, (11,))]]
+    assert list(mine[0].each()) == [TokenReply(3, (7,)), TokenReply(1, (8,))]

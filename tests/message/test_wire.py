@@ -17,6 +17,7 @@ from minisgl.message import (
     EngineStats,
     FinishMsg,
     LoadProgress,
+    NextTokens,
     ProbeMsg,
     PurgeMsg,
     ShutdownMsg,
@@ -40,6 +41,7 @@ INFINITE = TokenLogprobs(5, -0.5, ((5, -0.5), (6, float("-inf"))))
 REQUESTS = [AbortMsg(2), FinishMsg(3, 7), FinishMsg(4, 1), StatsMsg(5, recount=True), ShutdownMsg()]
 NEWS = [
     TokenReply(1, (5,)),
+    NextTokens([1, 2**40], [5, 7]),
     TokenReply(2, (5, 6), "stop", (INFINITE, INFINITE), 3, 0.25, (None, INFINITE)),
     StatsReply(3, EngineStats(num_running=4, uptime_s=1.5)),
     CountReply(5, 36),

@@ -10,7 +10,7 @@ import numpy as np
 from support.kv_oracle import OracleOutput
 from support.promises import Promises
 from support.radix_model import NAMESPACES, lru_victims, tagged
-from support.serving import Serving
+from support.serving import Serving, one_by_one
 
 from minisgl.core import Batch, ForwardInput, Req
 from minisgl.kvcache import PUBLIC, Namespace
@@ -86,7 +86,7 @@ class HandDriven(Serving):
         assert freed == (self.manager.num_free_pages - before) * self.manager.page_size
 
     def take_replies(self) -> None:
-        for reply in self.scheduler.take_replies():
+        for reply in one_by_one(self.scheduler.take_replies()):
             if isinstance(reply, TokenReply):
                 self._take(reply)
                 self.promises.check_tokens(reply.uid)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from support.group_checks import check_groups
@@ -10,7 +10,19 @@ from support.kv_oracle import VOCAB, OracleEngine
 
 from minisgl.core import BatchOutput, ForwardInput, Limits, SamplingParams
 from minisgl.kvcache import Namespace
-from minisgl.message import AbortMsg, FinishMsg, LocalQueue, PurgeMsg, Reply, RequestMsg, TokenReply, UserMsg
+from minisgl.message import (
+    AbortMsg,
+    CountReply,
+    FinishMsg,
+    LocalQueue,
+    NextTokens,
+    PurgeMsg,
+    Reply,
+    RequestMsg,
+    StatsReply,
+    TokenReply,
+    UserMsg,
+)
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.loop import Loop
 from minisgl.scheduler.request import Request
@@ -29,6 +41,15 @@ class StingyReserve(FullReserve):
 
 
 RESERVES["stingy"] = StingyReserve
+
+
+def one_by_one(replies: Sequence[Reply]) -> Iterator[TokenReply | StatsReply | CountReply]:
+    """The same, each to one request."""
+    for reply in replies:
+        if isinstance(reply, NextTokens):
+            yield from reply.each()
+        else:
+            yield reply
 
 
 class Serving:
@@ -107,7 +128,7 @@ class Serving:
         self.loop.step()
         self.num_steps += 1
         self.scheduler.check_integrity()
-        for reply in self.outbox.receive(timeout=0):
+        for reply in one_by_one(self.outbox.receive(timeout=0)):
             if isinstance(reply, TokenReply):
                 self._take(reply)
 
