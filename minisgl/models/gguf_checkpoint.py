@@ -19,7 +19,10 @@ _END_IDS = ("eos", "eot", "eom")  # of the text, of the turn, of the message
 # Most files name only one of several end tokens, so llama.cpp finds the others by their text (llama-vocab.cpp,
 # special_eog_ids); these are the ones that models of our architectures use.
 _END_TEXTS = frozenset(
-    ("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>", "</s>")
+    (
+        *("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>"),
+        *("<end_of_turn>", "</s>", "<|return|>", "<|call|>"),
+    )
 )
 _PERMUTED = ("llama", "smollm3")  # whose q and k have the rows in another order than Hugging Face
 _WHOLE_NORMS = ("gemma2", "gemma3")  # whose norms are what is multiplied by; Hugging Face has 1 less

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
+    GptOssConfig,
     LlamaConfig,
     MistralConfig,
     MixtralConfig,
     Olmo2Config,
+    Olmo3Config,
     Phi3Config,
     Qwen2Config,
     Qwen2MoeConfig,
@@ -22,6 +24,7 @@ from transformers import (
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from minisgl.models import MODELS, ModelConfig, RopeConfig
+from minisgl.moe import ClampedGate
 
 MINIMAL: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -136,10 +139,54 @@ def test_an_original_context_at_the_top_has_the_last_word():
     assert read(original_max_position_embeddings=32, rope_scaling=YARN).rope.original_max_position_embeddings == 32
 
 
-@pytest.mark.parametrize("theirs", [LlamaConfig, MistralConfig, Olmo2Config, Phi3Config, Qwen2Config, SmolLM3Config])
+@pytest.mark.parametrize(
+    "theirs",
+    [GptOssConfig, LlamaConfig, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config, SmolLM3Config],
+)
 def test_what_a_config_leaves_out_is_what_the_class_of_transformers_has(theirs: Any):
     minimal = MINIMAL | {"architectures": [theirs.__name__.replace("Config", "ForCausalLM")], "num_attention_heads": 32}
     assert ModelConfig.from_hf(minimal) == ModelConfig.from_hf(theirs(**minimal).to_dict())
+
+
+OLMO3 = MINIMAL | {"architectures": ["Olmo3ForCausalLM"], "num_hidden_layers": 4, "max_position_embeddings": 65536}
+
+
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        {"rope_theta": 1e5, "rope_scaling": YARN},
+        {"rope_parameters": {"full_attention": YARN | {"rope_theta": 1e5}, "sliding_attention": {"rope_theta": 1e5}}},
+        {"rope_theta": 1e5, "rope_parameters": {"full_attention": YARN, "sliding_attention": None}},
+    ],
+)
+def test_what_stretches_an_olmo_3_does_so_in_layers_without_a_window(spelling: dict[str, Any]):
+    config = ModelConfig.from_hf(OLMO3 | spelling)
+    assert config.windows == (4096, 4096, 4096, 0)
+    assert config.local_layers == {0, 1, 2}
+    assert config.rope == RopeConfig.from_hf({"rope_theta": 1e5, "rope_parameters": YARN})
+    assert config.local_rope == RopeConfig(theta=1e5)
+
+
+def test_an_olmo_3_that_lists_its_layers_has_windows_in_these():
+    listed = ["full_attention", "sliding_attention", "full_attention", "full_attention"]
+    assert ModelConfig.from_hf(OLMO3 | {"layer_types": listed, "sliding_window": 64}).windows == (0, 64, 0, 0)
+
+
+def test_the_config_of_gpt_oss_is_read_as_it_is_published():
+    scaling = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096}
+    config = ModelConfig.from_hf(
+        MINIMAL
+        | {"architectures": ["GptOssForCausalLM"], "head_dim": 64, "num_local_experts": 32, "num_key_value_heads": 2}
+        | {"rope_theta": 150000, "rope_scaling": scaling | {"beta_fast": 32.0, "beta_slow": 1.0, "truncate": False}}
+        | {"initial_context_length": 4096, "max_position_embeddings": 131072, "swiglu_limit": 6.0}
+        | {"num_experts_per_tok": 4, "experts_per_token": 4, "attention_bias": True, "sliding_window": 128}
+    )
+    assert config.windows == (128, 0)
+    assert config.rope == RopeConfig.from_hf({"rope_theta": 150000, "rope_parameters": scaling | {"truncate": False}})
+    assert config.experts is not None
+    assert config.experts.clamped_gate == ClampedGate(alpha=1.702, limit=6.0)
+    assert (config.experts.num_chosen, config.experts.inner_size) == (4, 128)
+    assert config.dtype == torch.bfloat16, "no key says it, but it is what its numbers are made for"
 
 
 def test_a_mistral_that_says_nothing_of_a_window_has_one_and_with_null_it_has_none():
