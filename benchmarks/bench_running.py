@@ -1,12 +1,13 @@
 """How long the scheduler takes for a step in which all decode: what the host adds to each token on a GPU.
 
-    python benchmarks/bench_running.py [--running 256] [--page-size 16] [--steps 1000] [--json FILE]
+    python benchmarks/bench_running.py [--running 256] [--page-size 16] [--steps 1000] [--cold] [--json FILE]
 
 With overlap: each batch is committed after the next one was planned; replies are taken too, and the engine between them
 answers at once. CPU time of one thread, microseconds, medians. Prompts have 500 to 516 tokens.
 
 alone: in common with nobody. shared: 320 of them are everybody's, and 80 more those of an eighth of the requests.
 changing: the same, and one in two steps a request ends and another one takes its place, so groups are found anew.
+--cold: 64 MB are read before each step, so that it finds next to nothing in the caches, as after a wait for a GPU.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from minisgl.scheduler.scheduler import Scheduler
 from minisgl.utils.math import div_ceil
 
 VOCABULARY, MAX_SEQ_LEN, BUDGET = 150_000, 4096, 8192
+COLD_BYTES = 64 << 20
 WARM_UP = 200  # steps that are not measured
 CASES = {"alone": (0, 0, False), "shared": (320, 80, False), "changing": (320, 80, True)}
 
@@ -49,7 +51,9 @@ def grouped_prompts(everybody: int, eighth: int) -> Iterator[Int32Array]:
 class Bench:
     """`num_running` requests that decode. changes: one ends every other step, and the next one comes."""
 
-    def __init__(self, prompts: Iterator[Int32Array], num_running: int, page_size: int, changes: bool) -> None:
+    def __init__(
+        self, prompts: Iterator[Int32Array], num_running: int, page_size: int, changes: bool, is_cold: bool
+    ) -> None:
         num_pages = num_running * div_ceil(MAX_SEQ_LEN, page_size)
         manager = CacheManager(num_pages, page_size, num_running, MAX_SEQ_LEN, "radix")
         limits = Limits(VOCABULARY, MAX_SEQ_LEN, num_pages * page_size)
@@ -57,10 +61,12 @@ class Bench:
         self.parts = {name: Stopwatch() for name in ("plan", "commit", "replies")}
         self._prompts, self._uids, self._num_running, self._changes = prompts, count(), num_running, changes
         self._launched: Batch | None = None
+        self._others = np.ones(COLD_BYTES if is_cold else 0, np.int8)
         for number in range(num_running):
             self._arrive(2 * number + 50 if changes else MAX_SEQ_LEN - 600)
 
     def step(self) -> None:
+        self._others.max(initial=0)
         batch = self.parts["plan"](self.scheduler.plan)
         assert batch is not None
         if self._launched is not None:
@@ -77,9 +83,9 @@ class Bench:
         self.scheduler.receive([UserMsg(uid, next(self._prompts), params, seed=uid)])
 
 
-def measure(case: str, num_running: int, page_size: int, num_steps: int) -> Figures:
+def measure(case: str, num_running: int, page_size: int, num_steps: int, is_cold: bool) -> Figures:
     everybody, eighth, changes = CASES[case]
-    bench = Bench(grouped_prompts(everybody, eighth), num_running, page_size, changes)
+    bench = Bench(grouped_prompts(everybody, eighth), num_running, page_size, changes, is_cold)
     for _ in range(WARM_UP):
         bench.step()
     gc.collect()
@@ -110,10 +116,11 @@ def main() -> None:
     parser.add_argument("--running", type=int, default=256, help="requests that decode")
     parser.add_argument("--page-size", type=int, default=16)
     parser.add_argument("--steps", type=int, default=1000, help="steps that are measured")
+    parser.add_argument("--cold", action="store_true", help="with next to nothing in the caches")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     args = parser.parse_args()
     print(f"{machine()}\n{args.running} running, page size {args.page_size}, {args.steps:,} steps; microseconds")
-    figures = {case: measure(case, args.running, args.page_size, args.steps) for case in CASES}
+    figures = {case: measure(case, args.running, args.page_size, args.steps, args.cold) for case in CASES}
     print_table(figures)
     if args.json:
         args.json.write_text(

@@ -87,7 +87,7 @@ class Planner:
     def _with_new(self, running: Work) -> Work:
         """New prompts after the unfinished ones, in the order in which they are admitted; maybe without decodes."""
         budget = self._max_extend_tokens - sum([num_tokens for _, num_tokens in running.prompts])
-        new = list(self._parts(self._admitted_now(), budget)) if budget else []
+        new = list(self._parts(self._admitted_now(), budget)) if budget and self._admission else []
         prompts = running.prompts + new
         self._decodes_paused = len(self._decodes) > 0 and self._pauses_decodes(prompts)
         if self._decodes_paused:
