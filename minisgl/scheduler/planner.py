@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
+
 from minisgl.scheduler.admission import Admission
 from minisgl.scheduler.cache_manager import CacheManager, Growth
 from minisgl.scheduler.counters import Counters
 from minisgl.scheduler.request import Request, RequestState
 from minisgl.scheduler.reserve import Reserve
 from minisgl.scheduler.retraction import Promises, choose_victim
-from minisgl.scheduler.work import Lineup, Prompt, Work
-
-NOBODY = Lineup(())
+from minisgl.scheduler.work import NOBODY, Lineup, Prompt, Work
 
 
 class Planner:
@@ -77,11 +77,13 @@ class Planner:
         return work, self._growth(work)
 
     def _sort_running(self) -> None:
-        running = self._running()
-        self._prefills = [request for request in running if request.state is RequestState.PREFILL]
-        decodes = tuple([request for request in running if request.state is RequestState.DECODE])
-        if decodes != self._decodes.requests:  # one that ended may have been left out before
-            self._decodes = Lineup(decodes)
+        """Whose prompts are done begins to decode, after those that do, and who is over or waits again leaves."""
+        going_on = [request.state is RequestState.DECODE for request in self._decodes.requests]
+        started = [request for request in self._prefills if request.state is RequestState.DECODE]
+        self._decodes = self._decodes.kept(np.array(going_on, np.bool_))
+        if started:
+            self._decodes += Lineup.of(started)
+        self._prefills = [request for request in self._prefills if request.state is RequestState.PREFILL]
         self._has_changed = False
 
     def _with_new(self, running: Work) -> Work:
@@ -107,6 +109,7 @@ class Planner:
     def _admitted_now(self) -> Iterator[Request]:
         for request in self._admission.admit():
             self._admitted[request.uid] = request
+            self._prefills.append(request)
             if request.num_admissions == 1:
                 self._counters.admitted(request)
             yield request

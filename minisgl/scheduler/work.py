@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import compress
 from typing import NamedTuple
 
@@ -24,17 +24,34 @@ class Lineup:
 
     __slots__ = ("members", "requests", "table_idxs")
 
-    def __init__(self, requests: Iterable[Request]) -> None:
-        self.requests = tuple(requests)
-        self.members: tuple[Member, ...] = tuple([each.member for each in self.requests if each.member is not None])
-        self.table_idxs: RowIndex = np.array([member.table_idx for member in self.members], np.intp)
+    def __init__(self, requests: tuple[Request, ...], members: tuple[Member, ...], table_idxs: RowIndex) -> None:
+        self.requests = requests
+        self.members = members
+        self.table_idxs = table_idxs
+
+    @classmethod
+    def of(cls, requests: Sequence[Request]) -> Lineup:
+        members = tuple([request.member for request in requests if request.member is not None])
+        return cls(tuple(requests), members, np.array([member.table_idx for member in members], np.intp))
 
     def __len__(self) -> int:
         return len(self.requests)
 
+    def __add__(self, other: Lineup) -> Lineup:
+        table_idxs = np.concatenate([self.table_idxs, other.table_idxs])
+        return Lineup(self.requests + other.requests, self.members + other.members, table_idxs)
+
     def kept(self, is_kept: npt.NDArray[np.bool_]) -> Lineup:
         """Those for which it says so."""
-        return self if is_kept.all() else Lineup(compress(self.requests, is_kept.tolist()))
+        if is_kept.all():
+            return self
+        kept = is_kept.tolist()
+        return Lineup(
+            tuple(compress(self.requests, kept)), tuple(compress(self.members, kept)), self.table_idxs[is_kept]
+        )
+
+
+NOBODY = Lineup.of(())
 
 
 class Work(NamedTuple):
@@ -50,5 +67,5 @@ class Work(NamedTuple):
         counts = np.ones(len(decodes) + len(prompts), np.int32)
         if not prompts:
             return cls(decodes, counts, prompts)
-        requests, counts[len(decodes) :] = zip(*prompts, strict=True)
-        return cls(Lineup(decodes.requests + requests), counts, prompts)
+        counts[len(decodes) :] = [num_tokens for _, num_tokens in prompts]
+        return cls(decodes + Lineup.of([request for request, _ in prompts]), counts, prompts)
