@@ -58,20 +58,23 @@ class BaseAttnBackend(ABC):
     """Attention over the paged KV pool. Tokens lie request by request in the order of `batch.reqs`.
 
     can_capture: whether its forward passes of decodes may be captured in a CUDA graph, and replayed after a new plan.
+    can_capture_prompts: those of prompts too, with decodes beside them or none.
     """
 
     can_capture: bool = False
+    can_capture_prompts: bool = False
 
     def can_replay(self, batch: Batch) -> bool:
-        """Whether a batch of decodes does well as a graph: where not, it is to be planned and run as it is."""
+        """Whether a batch does well as a graph: where not, it is to be planned and run as it is."""
         return True
 
     @abstractmethod
     def plan(self, batch: Batch, staging: Staging, padded: int | None = None) -> Any:
         """Everything that the layers of one forward pass share, as a frozen value. On the host alone.
 
-        padded: the batch is of decodes and runs as the graph that was captured for so many rows; those beyond B have
-        nothing to do. What goes through `staging` has capacities then that follow from `padded`.
+        padded: the batch runs as the graph that was captured for so many tokens, of decodes alone or of any batches
+        with prompts; those beyond T have nothing to do. What goes through `staging` has capacities then that follow
+        from `padded`.
         """
 
     @abstractmethod

@@ -191,9 +191,10 @@ def plan_extends(
     num_columns: int,
     grain: int,
     window: int = 0,
+    first_query: int = 0,
 ) -> TileWork:
     """Rows that compute tokens [cached_len, device_len) each, one row after the other; a token sees all up to itself,
-    or of these the last `window`, if it is not 0.
+    or of these the last `window`, if it is not 0. first_query: the number in the batch of the first of them all.
 
     Few tiles are cut, so that every program has work; many are not, and begin with the longest.
     """
@@ -204,7 +205,7 @@ def plan_extends(
     begins = np.maximum(position - (window - 1), 0) if window else np.zeros_like(first)
     lengths = ends - begins
     tiles = Tiles(first, size, table_idxs[row], begins, ends, position)
-    queries = np.arange(sizes.sum(), dtype=np.int32)
+    queries = np.arange(first_query, first_query + sizes.sum(), dtype=np.int32)
     if len(lengths) >= 2 * num_columns:
         order, whole = np.argsort(-lengths, kind="stable"), np.arange(len(lengths) + 1)
         split = Split(order, np.zeros_like(lengths), lengths[order], whole, whole)
@@ -216,8 +217,8 @@ def plan_extends(
     items, columns = tiles.items(split, np.where(is_cut, partial, -1)), split.columns.astype(np.int32)
     if not is_cut.any():
         return TileWork(queries, items, columns)
-    whose = _listed(first[split.stretch], counts)
-    return TileWork(queries, items, columns, *_parts_by_row(whose, np.arange(len(whose)), len(queries)))
+    whose = first_query + _listed(first[split.stretch], counts)
+    return TileWork(queries, items, columns, *_parts_by_row(whose, np.arange(len(whose)), first_query + len(queries)))
 
 
 def _interleave(*fields: IntArray) -> Int32:

@@ -11,6 +11,7 @@ from minisgl.attention.base import AttnConfig, BaseAttnBackend
 from minisgl.attention.decode_plan import OwnPlanner
 from minisgl.attention.shared_prefix import GroupCost, SharedChooser
 from minisgl.attention.triton_plan import (
+    MAX_PROMPTS,
     BatchWork,
     OwnPart,
     TilePart,
@@ -33,6 +34,7 @@ SHARED_BYTES_PER_US = 6.5e6
 TILE_US_PER_TOKEN = 0.16e-3  # a KV head
 SHARED_US = 9.0  # two more kernels, once a batch
 GROUP_US = 0.5
+EAGER_US = 300.0  # what the host takes to launch a layer call by call, of which a graph spares it nearly all
 
 
 def check_supported(capability: tuple[int, int], group: int, head_dim: int, num_elements: int) -> None:
@@ -61,7 +63,7 @@ class TritonAttnBackend(BaseAttnBackend):
     where no row is longer than the window, layers do as those without one do, unless it runs as a graph.
     """
 
-    can_capture = True
+    can_capture = can_capture_prompts = True
 
     def __init__(self, config: AttnConfig) -> None:
         self._config = config
@@ -71,7 +73,10 @@ class TritonAttnBackend(BaseAttnBackend):
         windows = [window if window < longest else 0 for window in config.form.windows]
         self._windows = sorted(set(windows))
         self._kinds = [self._windows.index(window) for window in windows]
-        chooser = SharedChooser(_group_cost(config, sample, self._shape)) if config.shared_prefix else None
+        cost = _group_cost(config, sample, self._shape)
+        chooser = SharedChooser(cost) if config.shared_prefix else None
+        eager_batch = cost.batch + int(EAGER_US / _us_per_token(sample))
+        self._eager_chooser = SharedChooser(cost._replace(batch=eager_batch)) if config.shared_prefix else None
         self._planners = {
             window: WindowPlanner(
                 window,
@@ -89,11 +94,20 @@ class TritonAttnBackend(BaseAttnBackend):
             sample.device,
         )
 
+    def can_replay(self, batch: Batch) -> bool:
+        """A graph of prompts reads nothing together: not if that would spare more than the graph does."""
+        num_rows, num_decodes = len(batch.reqs), batch.num_decodes
+        if num_decodes == num_rows:
+            return True
+        if num_rows - num_decodes > MAX_PROMPTS:
+            return False
+        return not (self._eager_chooser and self._eager_chooser.choose(batch.groups, num_rows, num_decodes).ranges)
+
     def plan(self, batch: Batch, staging: Staging, padded: int | None = None) -> TritonAttnMetadata:
         work = BatchWork(batch, staging, self._shape, padded)
         windows = [window if window and work.exceeds(window) else 0 for window in self._windows]
         planned = {window: work.plan(self._planners[window]) for window in dict.fromkeys(windows)}
-        return TritonAttnMetadata(padded or batch.num_decodes, tuple(planned[window] for window in windows))
+        return TritonAttnMetadata(tuple(planned[window] for window in windows), work.has_gaps)
 
     def forward(
         self,
@@ -105,16 +119,16 @@ class TritonAttnBackend(BaseAttnBackend):
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See the base class. Parts are joined in float32."""
-        out = q.new_empty(len(q), self._config.num_qo_heads * self._config.head_dim)
+        shape = (len(q), self._config.num_qo_heads * self._config.head_dim)
+        out = q.new_zeros(shape) if meta.has_gaps else q.new_empty(shape)
         form = self._config.form
         work, weighing = meta.works[self._kinds[layer_id]], Weighing(form.scale, form.softcap, sinks)
-        decodes, prompts = slice(0, meta.num_decodes), slice(meta.num_decodes, None)
         if work.own is not None and work.shared is not None:
-            self._attend_together(q[decodes], layer_id, work.own, work.shared, out[decodes], weighing)
+            self._attend_together(q, layer_id, work.own, work.shared, out, weighing)
         elif work.own is not None:
-            paged_decode(q[decodes], *self._paged(layer_id), *work.own, out[decodes], self._partials, weighing)
+            paged_decode(q, *self._paged(layer_id), *work.own, out, self._partials, weighing)
         if work.extends is not None:
-            self._attend_prompts(q[prompts], layer_id, work.extends, out[prompts], weighing, work.window)
+            self._attend_prompts(q, layer_id, work.extends, out, weighing, work.window)
         return out
 
     def _attend_together(
@@ -159,13 +173,18 @@ def _work_shape(config: AttnConfig, sample: torch.Tensor) -> WorkShape:
 
 
 def _group_cost(config: AttnConfig, sample: torch.Tensor, shape: WorkShape) -> GroupCost:
-    us_per_token = 2 * sample[0].nbytes / SHARED_BYTES_PER_US  # for one row alone
+    us_per_token = _us_per_token(sample)
     return GroupCost(
         rows=TILE_US_PER_TOKEN * config.num_kv_heads / us_per_token,
         tokens=int(GROUP_US / us_per_token),
         tile=shape.tile_rows,
         batch=int(SHARED_US / us_per_token),
     )
+
+
+def _us_per_token(sample: torch.Tensor) -> float:
+    """For one row that reads what others read too, alone."""
+    return 2 * sample[0].nbytes / SHARED_BYTES_PER_US
 
 
 def _num_processors(device: torch.device) -> int:

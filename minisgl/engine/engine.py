@@ -14,7 +14,7 @@ import torch
 
 from minisgl.attention import AttnConfig, AttnForm, create_attention_backend
 from minisgl.core import Batch, BatchOutput, Context, ForwardInput, Req, TokenLogprobs
-from minisgl.engine.graphs import padded_sizes, prefill_batch
+from minisgl.engine.graphs import padded_sizes, prefill_batch, prompt_sizes
 from minisgl.engine.inputs import PageTable
 from minisgl.engine.logprobs import prompt_logprobs
 from minisgl.engine.memory import MemoryAccount, check_page_table_size, make_kv_pool, measure
@@ -140,6 +140,7 @@ class Engine:
         self.sampler.warm_up(spec.dtype)
         if spec.cuda_graph_max_bs:
             step.capture([spec.cuda_graph_max_bs], spec.max_seq_len)
+            step.capture_prompts(self._prompt_sizes(step)[-1:], spec.max_seq_len)
         return step
 
     @torch.inference_mode()
@@ -147,6 +148,16 @@ class Engine:
         spec = self.spec
         if spec.cuda_graph_max_bs:
             self._step.capture(padded_sizes(spec.cuda_graph_max_bs), spec.max_seq_len)
+            sizes = self._step.host_bound_sizes(self._prompt_sizes(self._step), spec.max_seq_len)
+            most = spec.tp.least(max(sizes, default=0))
+            self._step.capture_prompts([size for size in sizes if size <= most], spec.max_seq_len)
+
+    def _prompt_sizes(self, step: Step) -> list[int]:
+        """That may be worth a graph; none if the backend allows none."""
+        spec = self.spec
+        if not step.can_capture_prompts:
+            return []
+        return prompt_sizes(min(spec.max_extend_tokens, spec.max_running_req * spec.max_seq_len))
 
     # ---- running
 
@@ -169,11 +180,11 @@ class Engine:
         return DeviceOutput(tokens, all_rows, samples.logprobs, _tops(samples, rows))
 
     def _run(self, step: Step, batch: Batch) -> DeviceOutput:
-        """Run a batch call by call."""
-        staged = step.stage(batch)
-        hidden = step.run(staged)
+        """Run any batch; what comes after the layers is launched call by call."""
+        inputs, hidden = step.compute(batch)
         prompt = self._prompt_logprobs(batch, hidden)
-        hidden, last_tokens = hidden[staged.inputs.last], staged.inputs.input_ids[staged.inputs.last]
+        last = inputs.last[: len(batch.reqs)]
+        hidden, last_tokens = hidden[last], inputs.input_ids[last]
         tokens = step.last_tokens[: len(batch.reqs)].fill_(-1)
         rows = [row for row, req in enumerate(batch.reqs) if req.samples]
         index = to_device(rows, torch.int64, self.device)

@@ -1,4 +1,7 @@
-"""Decode steps as CUDA graphs: captured once for a few padded batch sizes, replayed with a handful of host calls.
+"""Steps as CUDA graphs: captured once for a few padded batch sizes, replayed with a handful of host calls.
+
+Those of decodes hold all of a step. Those of prompts, with decodes beside them or none, hold the layers of batches so
+small that the host takes longer to launch them one call after the other than the device takes to run them.
 
 A graph reads and writes the same addresses each time. What varies reaches it through the staging buffer, whose layout
 follows from the padded size alone; the page table, the KV pool and the buffer of last tokens stay where they are.
@@ -6,8 +9,10 @@ follows from the padded size alone; the page table, the KV pool and the buffer o
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +23,7 @@ from minisgl.core import Batch, PageTableUpdate, PrefixGroup, Req, SamplingParam
 from minisgl.core.batch import NO_IDS
 
 PATIENCE_S = 1.0  # capturing that is over sooner shows no bar
+HOST_BOUND = 1.25  # a batch whose launch takes the host no less than the device needs, over this, gains by a graph
 NO_UPDATE = PageTableUpdate(NO_IDS, NO_IDS, NO_IDS)
 
 
@@ -27,11 +33,18 @@ def padded_sizes(largest: int) -> list[int]:
     return sorted(size for size in sizes if size <= largest)
 
 
+def prompt_sizes(largest: int) -> list[int]:
+    """Tokens of batches with prompts that may be worth a graph: a third more from one to the next. Ascending."""
+    sizes = [16, *(base << shift for shift in range(7) for base in (32, 48))][:-1]
+    return [size for size in sizes if size <= largest]
+
+
 class Key(NamedTuple):
     """Which graph. variant: of the attention backend's plan; kernels that a plan does not need are left out."""
 
     size: int
     variant: Hashable
+    has_prompts: bool = False
 
 
 class Captured(NamedTuple):
@@ -49,17 +62,18 @@ class GraphPool:
 
     def __init__(self) -> None:
         self._captured: dict[Key, Captured] = {}
-        self._sizes: list[int] = []  # ascending
+        self._sizes: dict[bool, list[int]] = {False: [], True: []}  # by whether they have prompts, ascending
         self._memory: Any = None
         self._stream: torch.cuda.Stream | None = None
 
     def __contains__(self, key: Key) -> bool:
         return key in self._captured
 
-    def size_for(self, num_rows: int) -> int | None:
-        """The smallest captured size that holds so many rows."""
-        index = bisect_left(self._sizes, num_rows)
-        return self._sizes[index] if index < len(self._sizes) else None
+    def size_for(self, num_tokens: int, has_prompts: bool = False) -> int | None:
+        """The smallest captured size that holds so many tokens."""
+        sizes = self._sizes[has_prompts]
+        index = bisect_left(sizes, num_tokens)
+        return sizes[index] if index < len(sizes) else None
 
     def capture(self, key: Key, compute: Callable[[], object]) -> None:
         """Run `compute` once as it is and once to record it, on a stream that all graphs have in common: memory that
@@ -75,8 +89,11 @@ class GraphPool:
         with torch.cuda.graph(graph, pool=self._memory, stream=self._stream, capture_error_mode="thread_local"):
             result = compute()
         self._memory = graph.pool()
-        self._captured[key] = Captured(graph, result)
-        self._sizes = sorted({*self._sizes, key.size})
+        self._keep(key, Captured(graph, result))
+
+    def _keep(self, key: Key, captured: Captured) -> None:
+        self._captured[key] = captured
+        self._sizes[key.has_prompts] = sorted({*self._sizes[key.has_prompts], key.size})
 
     def replay(self, key: Key) -> object:
         """What `compute` returned, filled anew once the device gets there."""
@@ -85,11 +102,34 @@ class GraphPool:
         return captured.result
 
 
+def largest_first(sizes: Sequence[int]) -> Iterator[int]:
+    """In an order in which graphs find room in what larger ones have taken; with a bar, if it takes long."""
+    yield from tqdm(
+        sorted(sizes, reverse=True), desc="Capturing", unit="graph", disable=None, delay=PATIENCE_S, leave=False
+    )
+
+
+def host_bound(sizes: Sequence[int], run: Callable[[int], object]) -> list[int]:
+    """The sizes, from the least on, up to the first for which it takes the host less to launch `run` than the device to
+    do it. On a GPU. All are run, whatever the outcome, for other ranks do so, too."""
+    found = {size: _is_host_bound(size, run) for size in sizes}
+    return list(takewhile(found.__getitem__, sizes))
+
+
+def _is_host_bound(size: int, run: Callable[[int], object]) -> bool:
+    run(size)  # compiles
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    run(size)
+    launched = time.perf_counter()
+    torch.cuda.synchronize()
+    return time.perf_counter() - started < HOST_BOUND * (launched - started)
+
+
 def rehearsals(sizes: Sequence[int], page_size: int, max_seq_len: int) -> Iterator[tuple[int, Batch]]:
     """For every size, largest first, batches of decodes that make a backend show its variants: without and with a long
     prefix that all rows share. All pages are page 0, so that any pool will do."""
-    bar = tqdm(sorted(sizes, reverse=True), desc="Capturing", unit="graph", disable=None, delay=PATIENCE_S, leave=False)
-    for size in bar:
+    for size in largest_first(sizes):
         yield size, decode_batch(size, length=1)
         shared = (max_seq_len - 1) // page_size * page_size
         if size > 1 and shared:

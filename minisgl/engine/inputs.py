@@ -15,7 +15,7 @@ from minisgl.core.batch import Int32Array
 
 
 class StepInputs(NamedTuple):
-    """Tensors of int32 on the device. A batch padded to `padded` rows has T = B = padded.
+    """Tensors of int32 on the device. A batch padded to `padded` tokens has T = padded, and B = padded or all rows.
 
     input_ids [T]: 0 where the token is still on the device. positions [T]. out_loc [T]: slots of the new tokens, -1 in
     padding. last [B]: where in T each request's last token lies. prev_rows [B]: as the requests have it, -1 in padding.
@@ -70,8 +70,8 @@ def stage_cells(update: PageTableUpdate, staging: Staging, padded: int | None = 
     return PageTableCells(rows, staging.add(update.cols, padded), staging.add(update.pages, padded))
 
 
-def stage_inputs(batch: Batch, table: PageTable, staging: Staging) -> StepInputs:
-    """The inputs of a batch, which will lie on the device once the step is sent."""
+def stage_inputs(batch: Batch, table: PageTable, staging: Staging, padded: int | None = None) -> StepInputs:
+    """The inputs of a batch, which will lie on the device once the step is sent. padded: to so many tokens."""
     extend_lens = batch.extend_lens
     ends = extend_lens.cumsum(dtype=np.int32)
     starts = ends - extend_lens
@@ -82,7 +82,14 @@ def stage_inputs(batch: Batch, table: PageTable, staging: Staging) -> StepInputs
         req = batch.reqs[row]
         known = req.input_ids[req.cached_len : req.device_len]
         ids[starts[row] : starts[row] + len(known)] = known
-    return StepInputs(*map(staging.add, (ids, positions, slots, ends - 1, batch.prev_rows)))
+    most_rows = None if padded is None else min(padded, len(table.host))
+    return StepInputs(
+        input_ids=staging.add(ids, padded),
+        positions=staging.add(positions, padded),
+        out_loc=staging.add(slots, padded, fill=-1),
+        last=staging.add(ends - 1, most_rows),
+        prev_rows=staging.add(batch.prev_rows, most_rows, fill=-1),
+    )
 
 
 def stage_decodes(

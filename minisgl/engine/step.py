@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 import torch
 
 from minisgl.core import Batch, Context
-from minisgl.engine.graphs import GraphPool, Key, rehearsals
+from minisgl.engine.graphs import GraphPool, Key, host_bound, largest_first, prefill_batch, rehearsals
 from minisgl.engine.inputs import PageTable, PageTableCells, StepInputs, stage_cells, stage_decodes, stage_inputs
 from minisgl.engine.sampler import Sampler
 from minisgl.engine.staging import make_staging
@@ -26,6 +26,13 @@ class Staged(NamedTuple):
     cells: PageTableCells
     inputs: StepInputs
     metadata: Any
+
+
+class Computed(NamedTuple):
+    """What `Step.compute` leaves. hidden [T or more, H]: after the final norm; overwritten by the next graph."""
+
+    inputs: StepInputs
+    hidden: torch.Tensor
 
 
 class Decoded(NamedTuple):
@@ -56,30 +63,51 @@ class Step:
         self.last_tokens = torch.full_like(page_table.device[:, 0], -1)
         self._row_numbers = torch.arange(len(self.last_tokens), dtype=torch.int32, device=self.last_tokens.device)
 
-    def stage(self, batch: Batch) -> Staged:
-        """Send what the forward pass of this batch reads to the device."""
+    def stage(self, batch: Batch, padded: int | None = None) -> Staged:
+        """Send what the forward pass of this batch reads to the device. padded: for the graph of so many tokens."""
         self._staging.begin()
-        staged = Staged(
-            cells=stage_cells(batch.page_table_update, self._staging),
-            inputs=stage_inputs(batch, self._page_table, self._staging),
-            metadata=self._ctx.attn_backend.plan(batch, self._staging),
-        )
+        inputs = stage_inputs(batch, self._page_table, self._staging, padded)
+        metadata = self._ctx.attn_backend.plan(batch, self._staging, padded)
+        staged = Staged(stage_cells(batch.page_table_update, self._staging), inputs, metadata)
         self._staging.send()
         return staged
+
+    @property
+    def can_capture_prompts(self) -> bool:
+        """Whether batches with prompts can have graphs."""
+        can_capture: bool = self._ctx.attn_backend.can_capture_prompts
+        return can_capture
 
     def keep_staged_until(self, event: torch.cuda.Event | None) -> None:
         """When what the last batch was given has been read."""
         self._staging.keep_until(event)
 
+    def compute(self, batch: Batch) -> Computed:
+        """Run any batch: by a graph if one fits, else call by call."""
+        size = self._prompts_size(batch)
+        staged = self.stage(batch, size)
+        if size is None:
+            return Computed(staged.inputs, self.run(staged))
+        self._begin(staged)
+        hidden = self._graphs.replay(Key(size, staged.metadata.variant, has_prompts=True))
+        return Computed(staged.inputs, cast(torch.Tensor, hidden))
+
     def run(self, staged: Staged) -> torch.Tensor:
         """Hidden states after the final norm, [T, H]."""
+        self._begin(staged)
+        return self._run_model(staged)
+
+    def _begin(self, staged: Staged) -> None:
+        """Write what the host has decided and the last step has left where the model reads it."""
         inputs = staged.inputs
         begin_step(
             *(self._page_table.device, *staged.cells),
             *(inputs.input_ids, inputs.last, inputs.prev_rows, self.last_tokens),
         )
-        ctx = self._ctx.with_step(staged.metadata, inputs.out_loc)
-        hidden: torch.Tensor = self._model(inputs.input_ids, inputs.positions, ctx)
+
+    def _run_model(self, staged: Staged) -> torch.Tensor:
+        ctx = self._ctx.with_step(staged.metadata, staged.inputs.out_loc)
+        hidden: torch.Tensor = self._model(staged.inputs.input_ids, staged.inputs.positions, ctx)
         return hidden
 
     def capture(self, sizes: Sequence[int], max_seq_len: int) -> None:
@@ -93,8 +121,30 @@ class Step:
                 self._graphs.capture(key, partial(self._decode, staged, settings))
         torch.cuda.empty_cache()  # what the uncaptured runs took
 
+    def host_bound_sizes(self, sizes: Sequence[int], max_seq_len: int) -> list[int]:
+        """Those for which a graph of a batch with prompts spares time, from the least on. On a GPU."""
+        return host_bound(sizes, lambda size: self.run(self.stage(self._prompts(size, max_seq_len))))
+
+    def capture_prompts(self, sizes: Sequence[int], max_seq_len: int) -> None:
+        """Make the graphs for batches with prompts of these padded numbers of tokens."""
+        for size in largest_first(sizes):
+            staged = self.stage(self._prompts(size, max_seq_len), size)
+            key = Key(size, staged.metadata.variant, has_prompts=True)
+            self._graphs.capture(key, partial(self._run_model, staged))
+        torch.cuda.empty_cache()
+
+    def _prompts(self, size: int, max_seq_len: int) -> Batch:
+        return prefill_batch(size, len(self.last_tokens), max_seq_len)
+
+    def _prompts_size(self, batch: Batch) -> int | None:
+        """The size of the graph that holds this batch with prompts; None if there is none."""
+        if batch.num_decodes == len(batch.reqs):
+            return None
+        size = self._graphs.size_for(batch.num_tokens, has_prompts=True)
+        return size if size is not None and self._ctx.attn_backend.can_replay(batch) else None
+
     def replay(self, batch: Batch) -> Decoded | None:
-        """Run a batch by its graph. None if none fits: it has prompts, or too many rows, or too many new cells."""
+        """Run a batch of decodes by its graph. None if none fits: there are prompts, or too many rows or new cells."""
         size = self._graphs.size_for(len(batch.reqs))
         if size is None or batch.num_decodes < len(batch.reqs):
             return None
