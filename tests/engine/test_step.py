@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 from support.dense_attention import make_model, read_json, tiny_weights
 from support.devices import share_eagerly
 
-from minisgl.attention import AttnConfig, create_attention_backend
+from minisgl.attention import AttnConfig, create_attention_backend, triton_backend
 from minisgl.core import Batch, Context, PageTableUpdate, PrefixGroup, Req, SamplingParams
 from minisgl.engine import step as step_module
 from minisgl.engine.engine import attn_form
-from minisgl.engine.graphs import NO_UPDATE, Captured, GraphPool, Key, padded_sizes
+from minisgl.engine.graphs import NO_UPDATE, Captured, GraphPool, Key, padded_sizes, prompt_sizes
 from minisgl.engine.inputs import PageTable
 from minisgl.engine.sampler import Sampler
 from minisgl.engine.staging import BufferStaging, HostStaging
@@ -31,7 +33,7 @@ if importlib.util.find_spec("triton") is not None:
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-PAGE_SIZE, NUM_PAGES, MAX_LEN = 4, 64, 64
+PAGE_SIZE, NUM_PAGES, MAX_LEN = 4, 129, 64
 
 
 class Recomputing(GraphPool):
@@ -39,8 +41,7 @@ class Recomputing(GraphPool):
 
     def capture(self, key: Key, compute: Callable[[], object]) -> None:
         compute()
-        self._captured[key] = Captured(compute, None)
-        self._sizes = sorted({*self._sizes, key.size})
+        self._keep(key, Captured(compute, None))
 
     def replay(self, key: Key) -> object:
         return self._captured[key].graph()
@@ -98,8 +99,15 @@ def logits_of(step: Step, decoded: Decoded) -> torch.Tensor:
     return step._model.compute_logits(decoded.hidden)
 
 
+def mixed(step: Step, lengths: list[int], cached: list[int], shared: int = 0) -> Batch:
+    """As `decodes`, but row i computes all tokens behind the first cached[i]."""
+    batch = decodes(step, lengths, shared=shared)
+    reqs = tuple(structs.replace(req, cached_len=n) for req, n in zip(batch.reqs, cached, strict=True))
+    return Batch(reqs, batch.page_table_update, step=0, groups=batch.groups)
+
+
 def shared_or_own(row: int, col: int, shared: int) -> int:
-    return 1 + col if col < shared // PAGE_SIZE else 1 + row * 8 + col
+    return 1 + col if col < shared // PAGE_SIZE else 1 + row * 16 + col
 
 
 @torch.inference_mode()
@@ -124,7 +132,10 @@ def test_a_replayed_step_gives_the_logits_and_tokens_of_torch(
         step.capture([1, 4], MAX_LEN)
         decoded = step.replay(decodes(step, lengths, shared=shared))
     assert decoded is not None
-    assert sorted(step._graphs._captured) == [(1, False), (4, False), *([(4, True)] if 0 in windows else [])]
+    assert sorted(key[:2] for key in step._graphs._captured) == [
+        *((1, False), (4, False)),
+        *([(4, True)] if 0 in windows else []),
+    ]
     monkeypatch.setattr(triton, "can_take", lambda x: False)
     monkeypatch.setattr(step_module, "make_staging", lambda device: HostStaging())
     logits, tokens = by_torch(lengths, shared, windows)
@@ -157,7 +168,7 @@ def test_padded_rows_store_nothing() -> None:
         before = keys.clone()
         assert step.replay(decodes(step, [9, 12])) is not None
     changed = (keys != before).any(dim=-1).any(dim=-1).nonzero()[:, 0]
-    assert changed.tolist() == [(1 + 2) * PAGE_SIZE, (9 + 2) * PAGE_SIZE + 3]
+    assert changed.tolist() == [(1 + 2) * PAGE_SIZE, (17 + 2) * PAGE_SIZE + 3]
 
 
 @pytest.mark.usefixtures("by_kernels")
@@ -175,6 +186,66 @@ def test_what_no_graph_holds_is_not_replayed() -> None:
         assert step.replay(Batch(few.reqs, many, step=0)) is None
 
 
+# Rows of many tiles and of one, cut and whole, with decodes and without; tiles of this test hold 16 queries.
+MIXED = {
+    "one prompt": ([21], [0], 24),
+    "a prompt behind a prefix": ([60], [40], 24),
+    "decodes and prompts": ([30, 7, 40, 16, 64], [29, 6, 25, 8, 50], 48),
+    "as many tokens as the graph has": ([5, 64, 40], [4, 37, 20], 48),
+    "more tiles than columns": ([64, 64, 64, 64], [54, 54, 54, 52], 48),
+}
+
+
+@pytest.mark.usefixtures("by_kernels")
+@pytest.mark.parametrize("case", MIXED)
+def test_a_replayed_batch_with_prompts_gives_the_hidden_states_of_torch(
+    monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """After another batch of the same graph, nothing of which may be seen; every token's hidden state is compared."""
+    (lengths, cached, size), windows = MIXED[case], (10, 0)
+    step = make_step("triton", windows)
+    with torch.inference_mode():
+        step.capture_prompts([size], MAX_LEN)
+        step.compute(mixed(step, [33, 9], [12, 8]))
+        inputs, hidden = step.compute(mixed(step, lengths, cached))
+    num_tokens = sum(lengths) - sum(cached)
+    assert len(hidden) == size
+    assert inputs.last[: len(lengths)].tolist() == (np.cumsum(np.subtract(lengths, cached)) - 1).tolist()
+    assert hidden.isfinite().all()
+    monkeypatch.setattr(triton, "can_take", lambda x: False)
+    monkeypatch.setattr(step_module, "make_staging", lambda device: HostStaging())
+    reference = make_step("torch", windows)
+    with torch.inference_mode():
+        reference.compute(mixed(reference, [33, 9], [12, 8]))
+        expected = reference.compute(mixed(reference, lengths, cached)).hidden
+    torch.testing.assert_close(hidden[:num_tokens], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("by_kernels")
+def test_a_batch_with_prompts_runs_call_by_call_if_no_graph_holds_it_or_sharing_spares_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    share_eagerly(monkeypatch)
+    step = make_step("triton")
+    with torch.inference_mode():
+        step.capture_prompts([24], MAX_LEN)
+        fits = mixed(step, [30, 28, 40], [29, 27, 30], shared=24)
+        assert step._prompts_size(fits) == 24
+        assert step._prompts_size(mixed(step, [30, 28, 60], [29, 27, 30])) is None
+        assert step._prompts_size(decodes(step, [30, 28])) is None
+        monkeypatch.setattr(triton_backend, "EAGER_US", 0.0)
+        assert make_step("triton")._ctx.attn_backend.can_replay(fits) is False
+
+
 @pytest.mark.parametrize(("largest", "sizes"), [(1, [1]), (3, [1, 2, 3]), (40, [1, 2, 4, 8, 16, 32, 40])])
 def test_graphs_are_dense_for_small_batches_and_reach_the_largest(largest: int, sizes: list[int]) -> None:
     assert padded_sizes(largest) == sizes
+
+
+def test_graphs_of_prompts_have_a_half_more_tokens_from_one_to_the_next_at_most() -> None:
+    sizes = prompt_sizes(2048)
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == 2048
+    assert max(b / a for a, b in itertools.pairwise(sizes[1:])) <= 1.5
+    assert prompt_sizes(100) == [16, 32, 48, 64, 96]
+    assert prompt_sizes(8) == []
