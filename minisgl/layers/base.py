@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from minisgl.distributed import SINGLE, TPInfo
+from minisgl.utils import own_pages
 from minisgl.utils.grouped_tensor import GroupedTensor, dense
 
 
@@ -26,7 +27,11 @@ class Placement:
 
     def parameter(self, *shape: int) -> nn.Parameter:
         """Memory for one weight, with nothing written to it yet; never trained."""
-        return nn.Parameter(torch.empty(shape, dtype=self.dtype, device=self.device), requires_grad=False)
+        on_cpu = self.device.type == "cpu"
+        weight = (
+            own_pages.empty(shape, self.dtype) if on_cpu else torch.empty(shape, dtype=self.dtype, device=self.device)
+        )
+        return nn.Parameter(weight, requires_grad=False)
 
 
 @dataclass(frozen=True, eq=False)

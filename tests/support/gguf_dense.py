@@ -44,8 +44,11 @@ MODELS = {
 }
 
 
-def write_dense_gguf(path: Path, model: Any) -> Path:
-    """A model of transformers in float32. Of longrope, the factors are tensors and the attention factor is as above."""
+def write_dense_gguf(path: Path, model: Any, kind: str = "F32") -> Path:
+    """A model of transformers. Of longrope, the factors are tensors and the attention factor is as above.
+
+    kind: the type of its matrices; all else is float32.
+    """
     config = model.config
     name = {"mistral": "llama", "gemma3_text": "gemma3", "olmo3": "olmo2"}.get(config.model_type, config.model_type)
     names = get_tensor_name_map(ARCHITECTURES[name], config.num_hidden_layers)
@@ -58,7 +61,7 @@ def write_dense_gguf(path: Path, model: Any) -> Path:
     if rope["rope_type"] == "longrope":
         tensors |= {f"rope_factors_{kind}.weight": torch.tensor(rope[f"{kind}_factor"]) for kind in ("short", "long")}
     metadata = {f"{name}.{key}": value for key, value in dense_metadata(config).items()}
-    typed = {key: (value, "F32") for key, value in tensors.items()}
+    typed = {key: (value, kind if value.dim() == 2 else "F32") for key, value in tensors.items()}
     return write_gguf(path, {"general.architecture": name, **metadata}, typed)
 
 
