@@ -171,6 +171,11 @@ def members_of(reqs: Sequence[Req]) -> Sequence[Req | Member]:
     return reqs.members if isinstance(reqs, Reqs) else reqs
 
 
+def columns_of(reqs: Sequence[Req]) -> Columns:
+    """What changes of each of them, made only where it is not there already."""
+    return reqs.columns if isinstance(reqs, Reqs) else Columns.of(reqs)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PageTableUpdate:
     """Cells of the page table that changed since the last batch: table[rows, cols] = pages. Each [U] int32."""
@@ -215,7 +220,7 @@ class Batch:
 
     def __post_init__(self) -> None:
         reqs = self.reqs
-        columns = reqs.columns if isinstance(reqs, Reqs) else Columns.of(reqs)
+        columns = columns_of(reqs)
         extend_lens = columns.device_lens - columns.cached_lens
         is_longer = extend_lens > 1
         num_decodes = int(is_longer.argmax()) if is_longer.any() else len(reqs)

@@ -34,7 +34,7 @@ def padded_sizes(largest: int) -> list[int]:
 
 
 def prompt_sizes(largest: int) -> list[int]:
-    """Tokens of batches with prompts that may be worth a graph: a third more from one to the next. Ascending."""
+    """Tokens of batches with prompts that may be worth a graph, ascending: each a third or a half more."""
     sizes = [16, *(base << shift for shift in range(7) for base in (32, 48))][:-1]
     return [size for size in sizes if size <= largest]
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from minisgl.core import Req, SamplingParams
-from minisgl.core.batch import Member, Reqs, members_of
+from minisgl.core.batch import Member, columns_of, members_of
 from minisgl.core.seeds import streams, uniforms
 from minisgl.engine.penalties import may_edit
 from minisgl.kernel import NUM_SETTINGS
@@ -47,8 +47,7 @@ class SettingsTable:
         """[N, 5] as `kernel.triton.sampling.sample_tokens` takes them. Valid until the next call."""
         self._update(members_of(reqs))
         if self._draws:
-            device_lens = reqs.columns.device_lens if isinstance(reqs, Reqs) else [req.device_len for req in reqs]
-            self._rows[:, _UNIFORM] = uniforms(self._streams, device_lens - self._prompt_lens)
+            self._rows[:, _UNIFORM] = uniforms(self._streams, columns_of(reqs).device_lens - self._prompt_lens)
         return self._rows
 
     def special(self, reqs: Sequence[Req]) -> list[int]:
