@@ -6,6 +6,7 @@ Shape letters: T tokens in the batch, B requests, N rows that sample, V vocabula
 from __future__ import annotations
 
 import gc
+import time
 from dataclasses import replace
 from itertools import takewhile
 
@@ -14,7 +15,7 @@ import torch
 
 from minisgl.attention import AttnConfig, AttnForm, create_attention_backend
 from minisgl.core import Batch, BatchOutput, Context, ForwardInput, Req, TokenLogprobs
-from minisgl.engine.graphs import padded_sizes, prefill_batch, prompt_sizes
+from minisgl.engine.graphs import host_bound, padded_sizes, prefill_batch, prompt_sizes
 from minisgl.engine.inputs import PageTable
 from minisgl.engine.logprobs import prompt_logprobs
 from minisgl.engine.memory import MemoryAccount, check_page_table_size, make_kv_pool, measure
@@ -145,12 +146,19 @@ class Engine:
 
     @torch.inference_mode()
     def _capture(self) -> None:
-        spec = self.spec
-        if spec.cuda_graph_max_bs:
-            self._step.capture(padded_sizes(spec.cuda_graph_max_bs), spec.max_seq_len)
-            sizes = self._step.host_bound_sizes(self._prompt_sizes(self._step), spec.max_seq_len)
-            most = spec.tp.least(max(sizes, default=0))
-            self._step.capture_prompts([size for size in sizes if size <= most], spec.max_seq_len)
+        spec, started = self.spec, time.perf_counter()
+        if not spec.cuda_graph_max_bs:
+            return
+        decodes = padded_sizes(spec.cuda_graph_max_bs)
+        self._step.capture(decodes, spec.max_seq_len)
+        prompts = host_bound(self._prompt_sizes(self._step), self._is_host_bound)
+        self._step.capture_prompts(prompts, spec.max_seq_len)
+        sizes, seconds = (len(decodes), len(prompts)), time.perf_counter() - started
+        logger.info("graphs for %d sizes of decodes and %d of prompts captured in %.1f s", *sizes, seconds)
+
+    def _is_host_bound(self, size: int) -> bool:
+        """For all ranks: they must run the same."""
+        return bool(self.spec.tp.least(int(self._step.is_host_bound(size, self.spec.max_seq_len))))
 
     def _prompt_sizes(self, step: Step) -> list[int]:
         """That may be worth a graph; none if the backend allows none."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,10 +19,10 @@ import torch
 from tqdm import tqdm
 
 from minisgl.core import Batch, PageTableUpdate, PrefixGroup, Req, SamplingParams
-from minisgl.core.batch import NO_IDS
+from minisgl.core.arrays import NO_IDS
 
 PATIENCE_S = 1.0  # capturing that is over sooner shows no bar
-HOST_BOUND = 1.25  # a batch whose launch takes the host no less than the device needs, over this, gains by a graph
+HOST_BOUND = 1.1  # a batch whose launch takes the host no less than the device needs, over this, gains by a graph
 NO_UPDATE = PageTableUpdate(NO_IDS, NO_IDS, NO_IDS)
 
 
@@ -57,12 +56,13 @@ class Captured(NamedTuple):
 class GraphPool:
     """Graphs by key, in one pool of memory: no two of them ever run at the same time.
 
-    Kernels are compiled and libraries make their workspaces at the first, uncaptured run of each key.
+    Each key is run before it is captured, once at least: kernels are compiled and libraries make their workspaces.
     """
 
     def __init__(self) -> None:
         self._captured: dict[Key, Captured] = {}
         self._sizes: dict[bool, list[int]] = {False: [], True: []}  # by whether they have prompts, ascending
+        self._has_run: set[Key] = set()
         self._memory: Any = None
         self._stream: torch.cuda.Stream | None = None
 
@@ -75,25 +75,41 @@ class GraphPool:
         index = bisect_left(sizes, num_tokens)
         return sizes[index] if index < len(sizes) else None
 
+    def is_host_bound(self, key: Key, compute: Callable[[], object]) -> bool:
+        """Whether a launch of `compute` takes the host longer than the device needs for it. Runs it; on a GPU."""
+        self._run(key, compute)
+        torch.cuda.synchronize()
+        started = time.perf_counter()
+        self._run(key, compute)
+        launched = time.perf_counter()
+        torch.cuda.synchronize()
+        return time.perf_counter() - started < HOST_BOUND * (launched - started)
+
     def capture(self, key: Key, compute: Callable[[], object]) -> None:
-        """Run `compute` once as it is and once to record it, on a stream that all graphs have in common: memory that
-        one of them is done with on its stream, torch gives to the next one on the same stream only."""
+        """Record `compute`, after a run of it if there was none."""
+        if key not in self._has_run:
+            self._run(key, compute)
+        self._captured[key] = self._record(compute)
+        self._sizes[key.has_prompts] = sorted({*self._sizes[key.has_prompts], key.size})
+
+    def _run(self, key: Key, compute: Callable[[], object]) -> None:
+        """As it is, on a stream that all graphs have in common: memory that one of them is done with on its stream,
+        torch gives to the next one on the same stream only."""
         if self._stream is None:
             self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             compute()
         torch.cuda.current_stream().wait_stream(self._stream)
+        self._has_run.add(key)
+
+    def _record(self, compute: Callable[[], object]) -> Captured:
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._memory, stream=self._stream, capture_error_mode="thread_local"):
             result = compute()
         self._memory = graph.pool()
-        self._keep(key, Captured(graph, result))
-
-    def _keep(self, key: Key, captured: Captured) -> None:
-        self._captured[key] = captured
-        self._sizes[key.has_prompts] = sorted({*self._sizes[key.has_prompts], key.size})
+        return Captured(graph, result)
 
     def replay(self, key: Key) -> object:
         """What `compute` returned, filled anew once the device gets there."""
@@ -109,21 +125,10 @@ def largest_first(sizes: Sequence[int]) -> Iterator[int]:
     )
 
 
-def host_bound(sizes: Sequence[int], run: Callable[[int], object]) -> list[int]:
-    """The sizes, from the least on, up to the first for which it takes the host less to launch `run` than the device to
-    do it. On a GPU. All are run, whatever the outcome, for other ranks do so, too."""
-    found = {size: _is_host_bound(size, run) for size in sizes}
-    return list(takewhile(found.__getitem__, sizes))
-
-
-def _is_host_bound(size: int, run: Callable[[int], object]) -> bool:
-    run(size)  # compiles
-    torch.cuda.synchronize()
-    started = time.perf_counter()
-    run(size)
-    launched = time.perf_counter()
-    torch.cuda.synchronize()
-    return time.perf_counter() - started < HOST_BOUND * (launched - started)
+def host_bound(sizes: Sequence[int], is_host_bound: Callable[[int], bool]) -> Sequence[int]:
+    """Those of the ascending sizes for which it is true, which it is up to some size: the device takes longer for more
+    tokens, the host hardly does. It is asked of few."""
+    return sizes[: bisect_left(sizes, True, key=lambda size: not is_host_bound(size))]
 
 
 def rehearsals(sizes: Sequence[int], page_size: int, max_seq_len: int) -> Iterator[tuple[int, Batch]]:

@@ -5,14 +5,14 @@ Shape letters: T tokens in the batch, B requests, H hidden size, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
 
 from minisgl.core import Batch, Context
-from minisgl.engine.graphs import GraphPool, Key, host_bound, largest_first, prefill_batch, rehearsals
+from minisgl.engine.graphs import GraphPool, Key, largest_first, prefill_batch, rehearsals
 from minisgl.engine.inputs import PageTable, PageTableCells, StepInputs, stage_cells, stage_decodes, stage_inputs
 from minisgl.engine.sampler import Sampler
 from minisgl.engine.staging import make_staging
@@ -121,20 +121,20 @@ class Step:
                 self._graphs.capture(key, partial(self._decode, staged, settings))
         torch.cuda.empty_cache()  # what the uncaptured runs took
 
-    def host_bound_sizes(self, sizes: Sequence[int], max_seq_len: int) -> list[int]:
-        """Those for which a graph of a batch with prompts spares time, from the least on. On a GPU."""
-        return host_bound(sizes, lambda size: self.run(self.stage(self._prompts(size, max_seq_len))))
+    def is_host_bound(self, size: int, max_seq_len: int) -> bool:
+        """Whether a graph of a batch with so many tokens of prompts spares time. Runs it; on a GPU."""
+        return self._graphs.is_host_bound(*self._prompts(size, max_seq_len))
 
     def capture_prompts(self, sizes: Sequence[int], max_seq_len: int) -> None:
         """Make the graphs for batches with prompts of these padded numbers of tokens."""
         for size in largest_first(sizes):
-            staged = self.stage(self._prompts(size, max_seq_len), size)
-            key = Key(size, staged.metadata.variant, has_prompts=True)
-            self._graphs.capture(key, partial(self._run_model, staged))
+            self._graphs.capture(*self._prompts(size, max_seq_len))
         torch.cuda.empty_cache()
 
-    def _prompts(self, size: int, max_seq_len: int) -> Batch:
-        return prefill_batch(size, len(self.last_tokens), max_seq_len)
+    def _prompts(self, size: int, max_seq_len: int) -> tuple[Key, Callable[[], torch.Tensor]]:
+        """A graph of a batch with prompts, and what it is made of."""
+        staged = self.stage(prefill_batch(size, len(self.last_tokens), max_seq_len), size)
+        return Key(size, staged.metadata.variant, has_prompts=True), partial(self._run_model, staged)
 
     def _prompts_size(self, batch: Batch) -> int | None:
         """The size of the graph that holds this batch with prompts; None if there is none."""

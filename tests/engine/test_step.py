@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -18,7 +17,7 @@ from minisgl.attention import AttnConfig, create_attention_backend, triton_backe
 from minisgl.core import Batch, Context, PageTableUpdate, PrefixGroup, Req, SamplingParams
 from minisgl.engine import step as step_module
 from minisgl.engine.engine import attn_form
-from minisgl.engine.graphs import NO_UPDATE, Captured, GraphPool, Key, padded_sizes, prompt_sizes
+from minisgl.engine.graphs import NO_UPDATE, Captured, GraphPool, Key
 from minisgl.engine.inputs import PageTable
 from minisgl.engine.sampler import Sampler
 from minisgl.engine.staging import BufferStaging, HostStaging
@@ -39,9 +38,11 @@ PAGE_SIZE, NUM_PAGES, MAX_LEN = 4, 129, 64
 class Recomputing(GraphPool):
     """Keeps what was captured as a function; it reads and writes the same memory each time, as a graph does."""
 
-    def capture(self, key: Key, compute: Callable[[], object]) -> None:
+    def _run(self, key: Key, compute: Callable[[], object]) -> None:
         compute()
-        self._keep(key, Captured(compute, None))
+
+    def _record(self, compute: Callable[[], object]) -> Captured:
+        return Captured(compute, None)
 
     def replay(self, key: Key) -> object:
         return self._captured[key].graph()
@@ -57,7 +58,7 @@ def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 def make_step(backend: str, windows: tuple[int, ...] = (0, 0)) -> Step:
     """windows: of the model's two layers."""
     folder = "qwen3_qk_norm"
-    model = make_model(read_json(folder, "config.json"), tiny_weights(folder).items()).to(DEVICE)
+    model = make_model(read_json(folder, "config.json"), tiny_weights(folder).items(), device=DEVICE)
     config = model.config
     pool = MHAKVCache(
         config.num_kv_heads, config.num_layers, config.head_dim, NUM_PAGES, PAGE_SIZE, torch.float32, DEVICE
@@ -235,17 +236,3 @@ def test_a_batch_with_prompts_runs_call_by_call_if_no_graph_holds_it_or_sharing_
         assert step._prompts_size(decodes(step, [30, 28])) is None
         monkeypatch.setattr(triton_backend, "EAGER_US", 0.0)
         assert make_step("triton")._ctx.attn_backend.can_replay(fits) is False
-
-
-@pytest.mark.parametrize(("largest", "sizes"), [(1, [1]), (3, [1, 2, 3]), (40, [1, 2, 4, 8, 16, 32, 40])])
-def test_graphs_are_dense_for_small_batches_and_reach_the_largest(largest: int, sizes: list[int]) -> None:
-    assert padded_sizes(largest) == sizes
-
-
-def test_graphs_of_prompts_have_a_half_more_tokens_from_one_to_the_next_at_most() -> None:
-    sizes = prompt_sizes(2048)
-    assert sizes == sorted(sizes)
-    assert sizes[-1] == 2048
-    assert max(b / a for a, b in itertools.pairwise(sizes[1:])) <= 1.5
-    assert prompt_sizes(100) == [16, 32, 48, 64, 96]
-    assert prompt_sizes(8) == []
