@@ -70,7 +70,7 @@ def make_model(
     dtype: torch.dtype = torch.float32,
     tp: TPInfo = SINGLE,
 ) -> BaseCausalLM:
-    model = create_model(ModelConfig.from_hf(hf_config), dtype, CPU, tp)
+    model = create_model(ModelConfig.from_hf(hf_config), dtype, device, tp)
     for name, tensor in weights:
         model.load_weight(name, tensor)
     model.finish_loading()
@@ -78,6 +78,7 @@ def make_model(
 
 
 def load_saved(folder: Path, tp: TPInfo = SINGLE, dtype: torch.dtype = torch.float32) -> BaseCausalLM:
+    device: torch.device = CPU,
     checkpoint = open_checkpoint(folder)
     return load_model(checkpoint, ModelConfig.from_hf(checkpoint.hf_config()), dtype, CPU, tp)
 

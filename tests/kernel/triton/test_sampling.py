@@ -18,6 +18,7 @@ from minisgl.core.seeds import uniform
 from minisgl.engine.sampler import Sampler
 from minisgl.kernel.triton.sampling import sample_tokens
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 DTYPES = [torch.float32, torch.bfloat16]
 HOT = {"temperature": 1.0}
 KINDS = [
@@ -47,7 +48,7 @@ def make_req(params: SamplingParams, seed: int) -> Req:
 
 
 def random_logits(rows: int, vocab_size: int, dtype: torch.dtype, spread: float = 3.0, seed: int = 0) -> torch.Tensor:
-    return (spread * torch.randn(rows, vocab_size, generator=torch.Generator().manual_seed(seed))).to(dtype)
+    return (spread * torch.randn(rows, vocab_size, generator=torch.Generator().manual_seed(seed))).to(DEVICE, dtype)
 
 
 def settings_of(kinds: list[dict], numbers: list[float], vocab_size: int) -> torch.Tensor:
@@ -56,12 +57,12 @@ def settings_of(kinds: list[dict], numbers: list[float], vocab_size: int) -> tor
         top_k = kind.get("top_k", 0)
         row = [kind.get("temperature", 0.0), number, top_k if top_k < vocab_size else 0]
         rows.append([*row, kind.get("top_p", 1.0), kind.get("min_p", 0.0)])
-    return torch.tensor(rows, dtype=torch.float64)
+    return torch.tensor(rows, dtype=torch.float64, device=DEVICE)
 
 
 def by_kernel(logits: torch.Tensor, kinds: list[dict]) -> list[int]:
     numbers = [uniform(seed, 0) for seed in range(len(kinds))]
-    return sample_tokens(logits, settings_of(kinds, numbers, logits.shape[1]).to(logits.device)).tolist()
+    return sample_tokens(logits, settings_of(kinds, numbers, logits.shape[1])).tolist()
 
 
 def by_torch(logits: torch.Tensor, kinds: list[dict]) -> list[int]:
@@ -80,7 +81,7 @@ def test_the_tokens_are_those_of_torch(kind: dict, dtype: torch.dtype):
 
 
 def test_a_vocabulary_of_one_has_one_token():
-    assert by_kernel(torch.zeros(3, 1), [{}, HOT, KINDS[-1]]) == [0, 0, 0]
+    assert by_kernel(torch.zeros(3, 1, device=DEVICE), [{}, HOT, KINDS[-1]]) == [0, 0, 0]
 
 
 @settings(max_examples=6, deadline=None)
@@ -92,7 +93,7 @@ def test_ties_are_kept_and_left_out_as_in_torch(seed: int, kind: dict, step: flo
 
 
 def test_of_equal_tokens_at_the_border_of_top_p_the_lowest_ids_stay():
-    logits = torch.full((1, 700), -5.0)
+    logits = torch.full((1, 700), -5.0, device=DEVICE)
     logits[0, [3, 299, 300, 650]] = 2.0
     rows = settings_of([{**HOT, "top_k": 4, "top_p": 0.7}] * 2, [0.6, 1 - 2.0**-53], 700)
     assert sample_tokens(logits.bfloat16().expand(2, 700), rows).tolist() == [299, 300]
@@ -101,14 +102,14 @@ def test_of_equal_tokens_at_the_border_of_top_p_the_lowest_ids_stay():
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_greedy_takes_the_lowest_id_of_equal_logits(dtype: torch.dtype):
     for ids in ([7, 9, 250], [0, 299], [255, 256, 257]):
-        logits = torch.zeros(1, 300, dtype=dtype)
+        logits = torch.zeros(1, 300, dtype=dtype, device=DEVICE)
         logits[0, ids] = 4.0
         assert by_kernel(logits, [{}]) == [ids[0]]
 
 
 def test_a_draw_is_the_inverse_cdf_in_order_of_id():
-    logits = torch.full((1, 1000), -math.inf)
-    logits[0, [3, 255, 256, 999]] = torch.tensor([1.0, 1.0, 2.0, 4.0]).log()
+    logits = torch.full((1, 1000), -math.inf, device=DEVICE)
+    logits[0, [3, 255, 256, 999]] = torch.tensor([1.0, 1.0, 2.0, 4.0], device=DEVICE).log()
     rows = settings_of([HOT] * 5, [0.0, 0.124, 0.126, 0.251, 0.501], 1000)
     assert sample_tokens(logits.expand(5, 1000), rows).tolist() == [3, 3, 255, 256, 999]
 
@@ -123,7 +124,7 @@ def test_a_draw_is_the_inverse_cdf_in_order_of_id():
 def test_a_token_without_weight_is_never_drawn(size: int, number: float, kind: dict, random):
     logits = torch.tensor([[random.choice([-math.inf, -math.inf, -80.0, -1.0, 0.0]) for _ in range(size)]])
     logits[0, random.randrange(size)] = 0.0
-    logits = logits.bfloat16()
+    logits = logits.to(DEVICE, torch.bfloat16)
     assert logits[0, sample_tokens(logits, settings_of([kind], [number], size))] > -math.inf
 
 
@@ -146,7 +147,7 @@ def test_one_nan_fails_its_row(kind: dict):
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_masked_tokens_leave_the_others():
-    logits = torch.full((1, 600), -math.inf)
+    logits = torch.full((1, 600), -math.inf, device=DEVICE)
     logits[0, 400:404] = 1.0
     kinds = [{}, HOT, {**HOT, "top_k": 20}, {**HOT, "top_p": 0.95}]
     assert all(400 <= token < 404 for token in by_kernel(logits.to(torch.bfloat16).expand(4, 600), kinds))
@@ -170,7 +171,8 @@ def test_a_sampler_with_kernels_gives_the_samples_of_one_without():
     ]
     reqs = [make_req(p, seed) for seed, p in enumerate(params)]
     logits = random_logits(4, 300, torch.bfloat16)
-    without, with_kernels = Sampler(300, "cpu"), Sampler(300, "cpu")
+    without, with_kernels = Sampler(300, DEVICE), Sampler(300, DEVICE)
+    without.has_kernels = False
     with_kernels.has_kernels = True
     with_kernels.warm_up(torch.bfloat16)
     expected, samples = (sampler.sample(logits, reqs) for sampler in (without, with_kernels))
@@ -181,14 +183,19 @@ def test_a_sampler_with_kernels_gives_the_samples_of_one_without():
 
 
 def test_tokens_come_where_they_are_wanted():
-    logits, kept = random_logits(2, 300, torch.bfloat16), torch.full((4,), -5, dtype=torch.int32)
+    logits, kept = random_logits(2, 300, torch.bfloat16), torch.full((4,), -5, dtype=torch.int32, device=DEVICE)
     tokens = sample_tokens(logits, settings_of([{}, {}], [0.0, 0.0], 300), out=kept[1:3])
     assert kept.tolist() == [-5, *logits.argmax(-1).tolist(), -5]
     assert tokens.data_ptr() == kept[1:].data_ptr()
 
 
 def test_no_rows_give_no_tokens():
-    assert sample_tokens(torch.empty(0, 300), torch.empty(0, 5, dtype=torch.float64)).tolist() == []
+    assert (
+        sample_tokens(
+            torch.empty(0, 300, device=DEVICE), torch.empty(0, 5, dtype=torch.float64, device=DEVICE)
+        ).tolist()
+        == []
+    )
 
 
 @pytest.mark.gpu
@@ -197,7 +204,7 @@ def test_no_rows_give_no_tokens():
 @pytest.mark.parametrize("spread", [0.3, 3.0])
 def test_a_gpu_gives_the_tokens_of_the_cpu(vocab_size: int, spread: float, dtype: torch.dtype):
     """Draws within rounding of a border do occur here: one of 75 rows may differ."""
-    logits = random_logits(75, vocab_size, dtype, spread).cuda()
+    logits = random_logits(75, vocab_size, dtype, spread)
     kinds = KINDS * 5
     pairs = zip(by_kernel(logits, kinds), by_torch(logits, kinds), strict=True)
     assert sum(ours != theirs for ours, theirs in pairs) <= 1
@@ -205,8 +212,8 @@ def test_a_gpu_gives_the_tokens_of_the_cpu(vocab_size: int, spread: float, dtype
 
 @pytest.mark.gpu
 def test_a_captured_graph_gives_the_same_tokens_whatever_the_rows_ask_for():
-    logits = random_logits(30, 151_936, torch.bfloat16).cuda()
-    rows = settings_of([{}] * 30, [0.0] * 30, 151_936).cuda()
+    logits = random_logits(30, 151_936, torch.bfloat16)
+    rows = settings_of([{}] * 30, [0.0] * 30, 151_936)
     sample_tokens(logits, rows)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -214,14 +221,14 @@ def test_a_captured_graph_gives_the_same_tokens_whatever_the_rows_ask_for():
     new = settings_of(KINDS * 2, [uniform(seed, 1) for seed in range(30)], 151_936)
     rows.copy_(new)
     graph.replay()
-    assert tokens.tolist() == sample_tokens(logits, new.cuda()).tolist()
+    assert tokens.tolist() == sample_tokens(logits, new).tolist()
 
 
 @pytest.mark.gpu
 def test_no_row_on_a_gpu_depends_on_its_batch_mates():
-    logits = random_logits(256, 151_936, torch.bfloat16, 1.0).cuda()
+    logits = random_logits(256, 151_936, torch.bfloat16, 1.0)
     kinds = (KINDS * 18)[:256]
-    rows = settings_of(kinds, [uniform(seed, 2) for seed in range(256)], 151_936).cuda()
+    rows = settings_of(kinds, [uniform(seed, 2) for seed in range(256)], 151_936)
     together = sample_tokens(logits, rows)
     alone = torch.cat([sample_tokens(logits[row : row + 1], rows[row : row + 1].clone()) for row in range(256)])
     assert torch.equal(together, alone)
@@ -233,7 +240,7 @@ def test_draws_follow_the_weights(filters: dict):
     """Chi-square over 10,000 fixed seeds; 24.3 is the 99.9 % point for 7 degrees of freedom."""
     weights = torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0])
     numbers = [uniform(seed, 3) for seed in range(10_000)]
-    rows = settings_of([{**HOT, **filters}] * 10_000, numbers, 9).cuda()
+    rows = settings_of([{**HOT, **filters}] * 10_000, numbers, 9)
     counts = np.bincount(sample_tokens(weights.log().cuda().expand(10_000, 9), rows).cpu(), minlength=9)
     expected = 10_000 * (weights / weights.sum()).numpy()
     assert counts[0] == 0
