@@ -27,7 +27,7 @@ from rich.table import Table
 from stopwatch import Stopwatch, machine
 
 from minisgl.core import Batch, BatchResult, Limits, SamplingParams
-from minisgl.core.batch import Int32Array
+from minisgl.core.arrays import Int32Array
 from minisgl.message import UserMsg
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.ordering import POLICIES

@@ -1,19 +1,11 @@
 """The nouns of the engine: what a request asks for, what one batch computes, what comes back."""
 
-from minisgl.core.batch import (
-    Batch,
-    BatchOutput,
-    BatchResult,
-    Forward,
-    ForwardInput,
-    PageTableUpdate,
-    PrefixGroup,
-    Req,
-    TokenLogprobs,
-)
+from minisgl.core.batch import Batch, PageTableUpdate, PrefixGroup
 from minisgl.core.context import Context, KVPool, Staging, get_global_ctx, reset_global_ctx, set_global_ctx
 from minisgl.core.errors import FieldError
+from minisgl.core.forward import BatchOutput, BatchResult, Forward, ForwardInput, TokenLogprobs
 from minisgl.core.limits import ContextLengthError, Limits
+from minisgl.core.req import Req
 from minisgl.core.sampling_params import SamplingParams
 
 __all__ = [

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minisgl.core.batch import Int32Array
+from minisgl.core.arrays import Int32Array
 from minisgl.core.errors import FieldError
 from minisgl.core.sampling_params import SamplingParams
 

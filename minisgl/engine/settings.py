@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from minisgl.core import Req, SamplingParams
-from minisgl.core.batch import Member, columns_of, members_of
+from minisgl.core.req import Member
+from minisgl.core.reqs import columns_of, members_of
 from minisgl.core.seeds import streams, uniforms
 from minisgl.engine.penalties import may_edit
 from minisgl.kernel import NUM_SETTINGS

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from minisgl.core import PrefixGroup, get_global_ctx
-from minisgl.core.batch import NO_IDS
+from minisgl.core.arrays import NO_IDS
 
 Int32Array = npt.NDArray[np.int32]
 Ids = torch.Tensor | Int32Array

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from minisgl.core import PrefixGroup
-from minisgl.core.batch import NO_IDS
+from minisgl.core.arrays import NO_IDS
 from minisgl.kvcache.base import (
     DEFAULT_EVICTION,
     PUBLIC,

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from minisgl.core import Limits, SamplingParams
-from minisgl.core.batch import NO_IDS, Int32Array
+from minisgl.core.arrays import NO_IDS, Int32Array
 from minisgl.llm.client import Client, Prepared, Probe
 from minisgl.llm.encoder import Messages, Prompt
 from minisgl.llm.run import Mail, OnNews, OnOver, Run

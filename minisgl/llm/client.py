@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from minisgl.core import Limits, SamplingParams
-from minisgl.core.batch import NO_IDS, Int32Array
+from minisgl.core.arrays import NO_IDS, Int32Array
 from minisgl.core.seeds import choice_seed
 from minisgl.llm.encoder import Encoder, Messages, Prompt, check_salt
 from minisgl.llm.link import Link

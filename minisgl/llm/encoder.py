@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 
 from minisgl.core import FieldError, Limits
-from minisgl.core.batch import Int32Array
+from minisgl.core.arrays import Int32Array
 from minisgl.tokenizer import Tokenizer
 
 MAX_SALT_LENGTH = 1024

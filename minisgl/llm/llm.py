@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 from tqdm import tqdm
 
 from minisgl.core import BatchOutput, ForwardInput, SamplingParams
-from minisgl.core.batch import NO_IDS, Int32Array
+from minisgl.core.arrays import NO_IDS, Int32Array
 from minisgl.engine.spec import EngineSpec
 from minisgl.llm.assembly import assemble
 from minisgl.llm.client import Client, Prepared, Probe, each_params

@@ -7,32 +7,15 @@ nobody need say when a request is over.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import numpy as np
 
-from minisgl.core import Batch, PageTableUpdate, PrefixGroup, Req, SamplingParams
-from minisgl.core.batch import NO_IDS, Int32Array
+from minisgl.core import Batch, PageTableUpdate, PrefixGroup
+from minisgl.core.arrays import NO_IDS, Int32Array
+from minisgl.core.req import Admitted, Member
+from minisgl.core.reqs import Columns, Reqs
 from minisgl.message.types import ShutdownMsg
 from minisgl.message.wire import Codec
-
-
-class Newcomer(msgspec.Struct, frozen=True, array_like=True):
-    """A request that is admitted to row table_idx; see `Req`."""
-
-    table_idx: int
-    uid: int
-    max_device_len: int
-    prompt_len: int
-    prefill_len: int
-    sampling_params: SamplingParams
-    seed: int
-    end_token_ids: frozenset[int]
-
-    @classmethod
-    def of(cls, req: Req) -> Newcomer:
-        return cls(*(getattr(req, name) for name in cls.__struct_fields__))
 
 
 class PlanMsg(msgspec.Struct, frozen=True, array_like=True, eq=False):
@@ -46,7 +29,7 @@ class PlanMsg(msgspec.Struct, frozen=True, array_like=True, eq=False):
     rows: Int32Array
     new_ids: Int32Array
     cells: Int32Array
-    newcomers: tuple[Newcomer, ...]
+    newcomers: tuple[Admitted, ...]
     groups: tuple[PrefixGroup, ...] | None
 
 
@@ -110,7 +93,7 @@ class PlanWriter:
         for req in batch.reqs:
             uid, prefill_len, known = self._told.get(req.table_idx, (-1, 0, 0))
             if uid != req.uid or prefill_len != req.prefill_len:  # another request, or this one admitted once more
-                newcomers.append(Newcomer.of(req))
+                newcomers.append(Admitted.of(req))
                 known = 0
             ids = req.input_ids
             self._told[req.table_idx] = req.uid, req.prefill_len, len(ids)
@@ -129,39 +112,34 @@ class PlanWriter:
         )
 
 
-class _Row:
-    """A request as a reader knows it."""
-
-    def __init__(self, newcomer: Newcomer) -> None:
-        self.fixed: dict[str, Any] = {name: getattr(newcomer, name) for name in newcomer.__struct_fields__}
-        self.ids = np.empty(newcomer.max_device_len, np.int32)
-        self.num_ids = 0
-
-    def append(self, ids: Int32Array) -> Int32Array:
-        """All tokens, these included: a view that later ones do not change."""
-        end = self.num_ids + len(ids)
-        self.ids[self.num_ids : end] = ids
-        self.num_ids = end
-        return self.ids[:end]
-
-
 class PlanReader:
     """Messages of one `PlanWriter` back to its batches: every one must be read, in order."""
 
     def __init__(self) -> None:
-        self._rows: dict[int, _Row] = {}
+        self._members: dict[int, Member] = {}  # by row
+        self._num_ids: dict[int, int] = {}
+        self._lineup: tuple[Member, ...] = ()  # of the last batch
         self._groups: tuple[PrefixGroup, ...] = ()
 
     def read(self, plan: PlanMsg) -> Batch:
         for newcomer in plan.newcomers:
-            self._rows[newcomer.table_idx] = _Row(newcomer)
+            ids = np.empty(newcomer.max_device_len, np.int32)
+            self._members[newcomer.table_idx] = Member(**msgspec.structs.asdict(newcomer), ids=ids)
+            self._num_ids[newcomer.table_idx] = 0
+        *columns, counts = plan.rows.reshape(5, -1)
+        reqs = Reqs(self._take_ids(columns[0].tolist(), counts.tolist(), plan.new_ids), Columns(*columns))
         self._groups = self._groups if plan.groups is None else plan.groups
-        reqs, begin = [], 0
-        for table_idx, cached_len, device_len, prev_row, count in plan.rows.reshape(5, -1).T.tolist():
-            row = self._rows[table_idx]
-            ids = row.append(plan.new_ids[begin : begin + count])
+        return Batch(reqs, PageTableUpdate(*plan.cells.reshape(3, -1)), plan.step, self._groups)
+
+    def _take_ids(self, table_idxs: list[int], counts: list[int], new_ids: Int32Array) -> tuple[Member, ...]:
+        """Each row takes its own of the new ids; whose rows they are."""
+        begin = 0
+        for table_idx, count in zip(table_idxs, counts, strict=True):
+            known = self._num_ids[table_idx]
+            self._members[table_idx].ids[known : known + count] = new_ids[begin : begin + count]
+            self._num_ids[table_idx] = known + count
             begin += count
-            reqs.append(
-                Req(cached_len=cached_len, device_len=device_len, prev_row=prev_row, input_ids=ids, **row.fixed)
-            )
-        return Batch(tuple(reqs), PageTableUpdate(*plan.cells.reshape(3, -1)), plan.step, self._groups)
+        lineup = tuple([self._members[table_idx] for table_idx in table_idxs])
+        if lineup != self._lineup:  # the same object says that no row changed
+            self._lineup = lineup
+        return self._lineup

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from minisgl.core import PageTableUpdate
-from minisgl.core.batch import NO_IDS, Int32Array
+from minisgl.core.arrays import NO_IDS, Int32Array
 from minisgl.kvcache import create_prefix_cache
 from minisgl.kvcache.base import DEFAULT_EVICTION, PUBLIC, BaseCacheHandle, Namespace
 from minisgl.scheduler.allocation import Allocation

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import numpy as np
 
 from minisgl.core import PageTableUpdate
-from minisgl.core.batch import Int32Array
+from minisgl.core.arrays import Int32Array
 from minisgl.scheduler.rows import RowIndex
 
 _EMPTY = np.empty(0, dtype=np.int32)

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from minisgl.core import Batch, BatchResult, Limits, Req
-from minisgl.core.batch import NO_IDS, Int32Array, Reqs
+from minisgl.core.arrays import NO_IDS, Int32Array
+from minisgl.core.reqs import Reqs
 from minisgl.env import ENV
 from minisgl.kvcache.base import Namespace
 from minisgl.message import (

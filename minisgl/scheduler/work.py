@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from minisgl.core.batch import Int32Array, Member
+from minisgl.core.arrays import Int32Array
+from minisgl.core.req import Member
 from minisgl.scheduler.request import Request
 from minisgl.scheduler.rows import RowIndex
 

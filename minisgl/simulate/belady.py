@@ -15,7 +15,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from minisgl.core.batch import Int32Array
+from minisgl.core.arrays import Int32Array
 from minisgl.simulate.counts import HitCounts
 from minisgl.simulate.workload import Item, Workload
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from minisgl.core import Batch, BatchResult, Limits, Req, SamplingParams
-from minisgl.core.batch import Int32Array
+from minisgl.core.arrays import Int32Array
 from minisgl.message import NextTokens, TokenReply, UserMsg
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.scheduler import Scheduler

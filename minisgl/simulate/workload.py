@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minisgl.core.batch import Int32Array
+from minisgl.core.arrays import Int32Array
 from minisgl.kvcache.slots import pages_to_slots
 from minisgl.simulate.trace import Run, Trace, TracedRequest
 from minisgl.utils.math import div_ceil

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from minisgl.core import Batch, PageTableUpdate, PrefixGroup, Req, SamplingParams
-from minisgl.core.batch import NO_IDS
+from minisgl.core.arrays import NO_IDS
 from minisgl.message.plans import PlanMsg, PlanReader, PlanWriter, order_codec
 
 IDS = np.arange(1000, dtype=np.int32) * 7

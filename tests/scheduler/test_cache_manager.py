@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minisgl.core.batch import Int32Array
+from minisgl.core.arrays import Int32Array
 from minisgl.kvcache import PUBLIC, Namespace
 from minisgl.scheduler.cache_manager import Allocation, CacheManager, Growth
 from minisgl.utils.math import div_ceil
