@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from gguf import GGMLQuantizationType
 from support.gguf_variants import DATA, as_architecture, llama_variant
 
+from minisgl import LLM
 from minisgl.models.checkpoint import open_checkpoint
 from minisgl.models.gguf_checkpoint import unpermute
 from minisgl.models.gguf_names import hf_name
+from minisgl.tokenizer import load_tokenizer
 from minisgl.utils.gguf_file import GGUFFile
 from minisgl.utils.model_store import SMOLLM2
 
@@ -118,6 +121,20 @@ def test_what_the_models_cannot_do_is_refused_by_its_key(
 def test_an_unknown_architecture_is_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"other\.gguf: architecture 'mamba' is not supported"):
         open_checkpoint(as_architecture(tmp_path / "other.gguf", "mamba"))
+
+
+def test_one_tensor_of_a_type_that_is_not_read_is_refused_by_both_names(tmp_path: Path) -> None:
+    """As a file of mixed types may have it; the type is behind the name and the two dimensions."""
+    path = llama_variant(tmp_path / "mixed.gguf", lambda name: "Q4_0")
+    content = bytearray(path.read_bytes())
+    at = content.index(name := b"blk.0.attn_v.weight") + len(name) + 4 + 2 * 8
+    assert content[at] == GGMLQuantizationType.Q4_0
+    content[at] = GGMLQuantizationType.IQ1_M
+    path.write_bytes(content)
+    message = r"mixed\.gguf, tensor 'blk\.0\.attn_v\.weight': type IQ1_M is not supported, only F32, .*Q4_0.*Q6_K"
+    for load in (open_checkpoint, load_tokenizer, LLM):
+        with pytest.raises(ValueError, match=message):
+            load(path)
 
 
 def test_a_tensor_with_an_unknown_name_is_named(tmp_path: Path) -> None:

@@ -8,13 +8,26 @@ import pytest
 import torch
 from support.dense_attention import all_logits, load_saved
 from support.dense_models import make_dense_model
+from support.engine_logits import watch_logits
 from support.gguf_dense import MODELS, write_dense_gguf
 from support.gguf_variants import LOGITS, reference_variant
+
+from minisgl import LLM
 
 
 @pytest.mark.parametrize("variant", LOGITS["models"])
 def test_logits_of_every_llama_are_those_of_the_reference(variant: str, tmp_path: Path) -> None:
     logits = all_logits(load_saved(reference_variant(tmp_path / "model.gguf", variant)), LOGITS["ids"])
+    expected = LOGITS["models"][variant]
+    assert logits.argmax(-1).tolist() == expected["argmax"]
+    torch.testing.assert_close(logits[-1, :16], torch.tensor(expected["last_logits"]), rtol=0, atol=1e-3)
+
+
+@pytest.mark.parametrize("variant", LOGITS["models"])
+def test_the_engine_gives_them_in_chunks_of_16(variant: str, tmp_path: Path) -> None:
+    path = str(reference_variant(tmp_path / "model.gguf", variant))
+    with LLM(path, dtype="float32", max_extend_tokens=16, num_page_override=128) as llm:
+        logits = watch_logits(llm, LOGITS["ids"])
     expected = LOGITS["models"][variant]
     assert logits.argmax(-1).tolist() == expected["argmax"]
     torch.testing.assert_close(logits[-1, :16], torch.tensor(expected["last_logits"]), rtol=0, atol=1e-3)

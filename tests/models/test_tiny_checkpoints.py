@@ -2,24 +2,43 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
-from support.dense_attention import TINY, all_logits, greedy, make_model, read_json, tiny_weights
+from support.dense_attention import TINY, all_logits, make_model, read_json, tiny_file, tiny_reference, tiny_weights
+from support.engine_logits import watch_logits
+from support.tiny_model import make_tokenizer
+
+from minisgl import LLM, SamplingParams
 
 FOLDERS = sorted(path.name for path in TINY.iterdir() if path.is_dir())
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_a_tiny_checkpoint_gives_the_logits_and_text_of_hugging_face(folder: str):
-    ref = read_json(folder.partition("_v4config")[0], "ref.json")
-    model = make_model(read_json(folder, "config.json"), tiny_weights(folder).items())
-
-    logits = all_logits(model, ref["ids"])
-
+def test_a_tiny_checkpoint_gives_the_logits_of_hugging_face(folder: str):
+    ref = tiny_reference(folder)
+    logits = all_logits(make_model(read_json(folder, "config.json"), tiny_weights(folder).items()), ref["ids"])
     assert logits.dtype == torch.float32
     assert logits.argmax(-1).tolist() == ref["argmax"]
     torch.testing.assert_close(logits[-1, :16], torch.tensor(ref["last_logits"]), atol=1e-3, rtol=0)
-    assert greedy(model, ref["ids"], len(ref["greedy"])) == ref["greedy"]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_a_tiny_checkpoint_gives_them_and_the_text_in_chunks_of_64_cold_and_warm(folder: str, tmp_path: Path):
+    make_tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "config.json").symlink_to(TINY / folder / "config.json")
+    (tmp_path / "model.safetensors").symlink_to(tiny_file(folder))
+    ref = tiny_reference(folder)
+    params = SamplingParams(max_tokens=len(ref["greedy"]), ignore_eos=True)
+    with LLM(str(tmp_path), max_extend_tokens=64, num_page_override=512) as llm:
+        logits = watch_logits(llm, ref["ids"])
+        assert logits.argmax(-1).tolist() == ref["argmax"]
+        torch.testing.assert_close(logits[-1, :16], torch.tensor(ref["last_logits"]), atol=1e-3, rtol=0)
+        for cached in (0, 199):
+            (output,) = llm.generate(ref["ids"], params)
+            assert (output["token_ids"], output["cached_tokens"]) == (ref["greedy"], cached)
+        llm.cache_manager.check_integrity()
 
 
 def test_bfloat16_stays_near_float32():

@@ -58,10 +58,19 @@ def read_json(folder: str, name: str) -> Any:
     return json.loads((TINY / folder / name).read_text(encoding="utf-8"))
 
 
-def tiny_weights(folder: str) -> dict[str, torch.Tensor]:
-    """Tensors of one folder of tests/data/tiny; see the README there."""
+def tiny_file(folder: str) -> Path:
+    """The weights of one folder of tests/data/tiny; see the README there."""
     own = TINY / folder / "model.safetensors"
-    return load_file(own if own.exists() else TINY / "untied" / "model.safetensors")
+    return own if own.exists() else TINY / "untied" / "model.safetensors"
+
+
+def tiny_weights(folder: str) -> dict[str, torch.Tensor]:
+    return load_file(tiny_file(folder))
+
+
+def tiny_reference(folder: str) -> Any:
+    """What transformers makes of the folder."""
+    return read_json(folder.partition("_v4config")[0], "ref.json")
 
 
 def make_model(
@@ -69,6 +78,7 @@ def make_model(
     weights: Iterable[tuple[str, torch.Tensor]],
     dtype: torch.dtype = torch.float32,
     tp: TPInfo = SINGLE,
+    device: torch.device = CPU,
 ) -> BaseCausalLM:
     model = create_model(ModelConfig.from_hf(hf_config), dtype, device, tp)
     for name, tensor in weights:
@@ -78,7 +88,6 @@ def make_model(
 
 
 def load_saved(folder: Path, tp: TPInfo = SINGLE, dtype: torch.dtype = torch.float32) -> BaseCausalLM:
-    device: torch.device = CPU,
     checkpoint = open_checkpoint(folder)
     return load_model(checkpoint, ModelConfig.from_hf(checkpoint.hf_config()), dtype, CPU, tp)
 
@@ -89,11 +98,3 @@ def all_logits(model: BaseCausalLM, ids: list[int]) -> torch.Tensor:
     positions = torch.arange(len(ids), dtype=torch.int32)
     ctx = one_sequence(model, len(ids))
     return model.compute_logits(model(torch.tensor(ids, dtype=torch.int32), positions, ctx))
-
-
-def greedy(model: BaseCausalLM, ids: list[int], num_tokens: int) -> list[int]:
-    """The most likely continuation, token by token."""
-    ids = list(ids)
-    for _ in range(num_tokens):
-        ids.append(int(all_logits(model, ids)[-1].argmax()))
-    return ids[-num_tokens:]

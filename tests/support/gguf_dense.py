@@ -19,7 +19,15 @@ TIED = SHAPE | {"tie_word_embeddings": True}
 MODELS = {
     name: CONFIGS[name]
     for name in (
-        *("llama, biases, tied", "mistral, a wide head", "qwen2, tied, rope yarn", "qwen3", "phi3", "phi3, a window"),
+        *(
+            "llama, biases, tied",
+            "mistral, a wide head",
+            "qwen2",
+            "qwen2, tied, rope yarn",
+            "qwen3",
+            "phi3",
+            "phi3, a window",
+        ),
         *("olmo2", "olmo3"),
     )
 } | {
