@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 logger = get_logger(__name__)
 
+# Keys that classes of transformers heed and no file here does, with the one value that says nothing.
+_UNHEEDED: dict[str, Any] = {"is_causal": True, "use_bidirectional_attention": False, "per_layer_config": {}}
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -79,7 +81,7 @@ class ModelConfig:
         """
         architecture = _architecture(config)
         model = MODELS[architecture]()
-        config = _without_nulls(model.plain_config({**model.config_defaults, **config}))
+        config = _without_nulls(model.plain_config(_with_defaults(config, model)))
         rope = RopeConfig.from_hf(config)
         context = rope.context(count(config, "max_position_embeddings"))
         kinds = kinds_of_layers(config)
@@ -121,6 +123,12 @@ class ModelConfig:
         return replace(self, max_position_embeddings=max_seq_len, windows=within(self.windows, max_seq_len))
 
 
+def _with_defaults(config: Mapping[str, Any], model: type[BaseCausalLM]) -> dict[str, Any]:
+    """A null may say something where a class has another default, such as no window; not so of rope parameters."""
+    given = {key: value for key, value in config.items() if value is not None or key != "rope_parameters"}
+    return {**model.config_defaults, **given}
+
+
 def _without_nulls(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if value is not None}
 
@@ -140,6 +148,9 @@ def _check_turning(rope: RopeConfig, model: type[BaseCausalLM]) -> None:
 
 
 def _check_supported(config: Mapping[str, Any], model: type[BaseCausalLM], kinds: list[str]) -> None:
+    for key, nothing in _UNHEEDED.items():
+        if (value := config.get(key, nothing)) != nothing:
+            raise ValueError(f"{key}={value!r} is not supported; only {nothing!r} is")
     if (act := _activation(config)) not in model.activations:
         raise ValueError(f"hidden_act={act!r} is not supported; known: {', '.join(map(repr, model.activations))}")
     if LOCAL in kinds and not model.windowed:

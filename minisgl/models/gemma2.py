@@ -26,7 +26,7 @@ from minisgl.layers import (
 )
 from minisgl.models.base import BaseCausalLM
 from minisgl.models.config import ModelConfig
-from minisgl.models.values import count, flag, positive
+from minisgl.models.values import count, positive
 from minisgl.models.windows import FULL, LOCAL
 
 
@@ -136,8 +136,6 @@ class Gemma2ForCausalLM(BaseCausalLM):
 
     @classmethod
     def config_fields(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        if flag(config, "use_bidirectional_attention"):
-            raise ValueError("use_bidirectional_attention=True is not supported: a token sees those before it")
         caps = {"attn_softcap": "attn_logit_softcapping", "logit_softcap": "final_logit_softcapping"}
         given = {field: positive(config, key) for field, key in caps.items() if key in config}
         return {"attn_scale": positive(config, "query_pre_attn_scalar") ** -0.5, **given}

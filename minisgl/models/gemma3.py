@@ -26,8 +26,8 @@ from minisgl.layers import (
 )
 from minisgl.models.base import BaseCausalLM
 from minisgl.models.config import ModelConfig
-from minisgl.models.rope import RopeConfig
-from minisgl.models.values import count, flag, positive
+from minisgl.models.local_rope import by_kind_of_layer, local_rope
+from minisgl.models.values import count, positive
 from minisgl.models.windows import FULL, LOCAL
 from minisgl.utils.grouped_tensor import GroupedTensor
 from minisgl.utils.logging import get_logger
@@ -145,30 +145,21 @@ class Gemma3ForCausalLM(BaseCausalLM):
 
     @classmethod
     def plain_config(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The activation has a key of its own beside hidden_act; of every six layers, the last one sees everything.
-
-        `rope_parameters` of transformers 5 are two, by kind of layer; those of local layers get a key of their own.
-        """
+        """The activation has a key of its own beside hidden_act; of every six layers, the last one sees everything."""
         pattern, num_layers = count(config, "sliding_window_pattern"), count(config, "num_hidden_layers")
         kinds = [LOCAL if (i + 1) % pattern else FULL for i in range(num_layers)]
         plain = {"hidden_act": config["hidden_activation"], "layer_types": config.get("layer_types") or kinds}
-        ropes = config.get("rope_parameters")
-        if isinstance(ropes, Mapping) and ropes.keys() & {FULL, LOCAL}:
-            plain |= {"rope_parameters": ropes.get(FULL), "local_rope": ropes.get(LOCAL)}
-        return {**config, **plain}
+        return {**config, **plain, **by_kind_of_layer(config)}
 
     @classmethod
     def config_fields(cls, config: Mapping[str, Any]) -> dict[str, Any]:
         """transformers has attn_logit_softcapping in the config, but does not heed it."""
-        if flag(config, "use_bidirectional_attention"):
-            raise ValueError("use_bidirectional_attention=True is not supported: a token sees those before it")
-        local = {"rope_theta": positive(config, "rope_local_base_freq"), "rope_parameters": config.get("local_rope")}
         return {
             "attn_scale": positive(config, "query_pre_attn_scalar") ** -0.5,
             "logit_softcap": positive(config, "final_logit_softcapping")
             if "final_logit_softcapping" in config
             else 0.0,
-            "local_rope": RopeConfig.from_hf(local),
+            "local_rope": local_rope(config, positive(config, "rope_local_base_freq")),
         }
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
@@ -194,8 +185,10 @@ class Gemma3ForConditionalGeneration(Gemma3ForCausalLM):
 
     @classmethod
     def plain_config(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the part for text says, but whether the head is tied is said for the whole."""
         text = config.get("text_config")
-        return super().plain_config({**config, **(text if isinstance(text, Mapping) else {})})
+        parts = {**config, **(text if isinstance(text, Mapping) else {})}
+        return super().plain_config({**parts, "tie_word_embeddings": config["tie_word_embeddings"]})
 
     @classmethod
     def config_fields(cls, config: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,14 +38,20 @@ _GEMMA_27B = {"gemma2": 46, "gemma3": 62}  # layers of the largest one
 _GEMMA = {
     "attn_logit_softcapping": "attn_logit_softcapping",
     "final_logit_softcapping": "final_logit_softcapping",
-    "rope.freq_base_swa": "rope_local_base_freq",
 }
+# Whose layers with a window turn in their own way, and the base there if a file does not say it; None: that of others.
+_LOCAL_ROPE = {"Gemma3ForCausalLM": 10000.0, "Olmo3ForCausalLM": None}
+# Keys that llama.cpp heeds and nobody here does, with the one value that says nothing.
+_UNHEEDED = {"attention.causal": True, "rope.scaling.yarn_log_multiplier": 0.0}
 _TOKENS = {"bos_token_id": "tokenizer.ggml.bos_token_id", "eos_token_id": "tokenizer.ggml.eos_token_id"}
 
 
 def hf_config(file: GGUFFile) -> dict[str, Any]:
     """As transformers 5 writes it (`rope_parameters`). Raises ValueError naming the file and what is unknown in it."""
     meta = _Metadata(file)
+    for key, nothing in _UNHEEDED.items():
+        if (value := meta.get(key, nothing)) != nothing:
+            raise meta.error(key, f"is {value!r}, which is not supported")
     config = {
         "architectures": [meta.hf_class],
         "model_type": meta.architecture,
@@ -65,6 +71,8 @@ def hf_config(file: GGUFFile) -> dict[str, Any]:
     if window := meta.get("attention.sliding_window"):
         config["sliding_window"] = window
     config["rope_parameters"] = rope = _rope(meta, config["head_dim"])
+    if meta.hf_class in _LOCAL_ROPE:
+        config["rope_parameters"] = {FULL: rope, LOCAL: _local_rope(meta, rope)}
     if original := rope.get("original_max_position_embeddings"):
         config["original_max_position_embeddings"] = original
     if meta.hf_class == "Olmo3ForCausalLM":
@@ -182,6 +190,12 @@ def _rope(meta: _Metadata, head_dim: int) -> dict[str, Any]:
     return rope | {"rope_type": kind, "factor": factor} | (_yarn(meta, factor) if kind == "yarn" else {})
 
 
+def _local_rope(meta: _Metadata, rope: dict[str, Any]) -> dict[str, Any]:
+    """Of layers with a window, which nothing stretches."""
+    base = meta.number("rope.freq_base_swa", _LOCAL_ROPE[meta.hf_class] or rope["rope_theta"])
+    return {"rope_type": "default", "rope_theta": base}
+
+
 def _part(meta: _Metadata, head_dim: int) -> dict[str, float]:
     turning = meta.number("rope.dimension_count", head_dim)
     if turning == head_dim:
@@ -196,8 +210,6 @@ def _yarn(meta: _Metadata, factor: float) -> dict[str, float]:
 
     GPT-OSS blends between fractions of pairs. Files do not say it, and llama.cpp takes whole ones.
     """
-    if meta.get("rope.scaling.yarn_log_multiplier"):
-        raise meta.error("rope.scaling.yarn_log_multiplier", "is not supported")
     attention = meta.number("rope.scaling.attn_factor", 1.0) * (1 + 0.1 * math.log(factor))
     fractions = {"truncate": False} if meta.architecture == "gpt-oss" else {}
     return {"attention_factor": attention, **fractions, **_scaling(meta)}

@@ -27,8 +27,8 @@ from minisgl.layers import (
 )
 from minisgl.models.base import BaseCausalLM
 from minisgl.models.config import ModelConfig
-from minisgl.models.rope import RopeConfig
-from minisgl.models.values import count
+from minisgl.models.local_rope import by_kind_of_layer, local_rope
+from minisgl.models.values import count, positive
 from minisgl.models.windows import FULL, LOCAL
 
 
@@ -114,22 +114,14 @@ class Olmo3ForCausalLM(BaseCausalLM):
 
     @classmethod
     def plain_config(cls, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Every fourth layer has no window, unless a list says which.
-
-        `rope_parameters` of transformers 5 are two, by kind of layer; those of local layers get a key of their own.
-        """
+        """Every fourth layer has no window, unless a list says which."""
         kinds = [LOCAL if (i + 1) % 4 else FULL for i in range(count(config, "num_hidden_layers"))]
-        plain = {**config, "layer_types": config.get("layer_types") or kinds}
-        ropes = config.get("rope_parameters")
-        if isinstance(ropes, Mapping) and ropes.keys() & {FULL, LOCAL}:
-            plain |= {"rope_parameters": ropes.get(FULL), "local_rope": ropes.get(LOCAL)}
-        return plain
+        return {**config, "layer_types": config.get("layer_types") or kinds, **by_kind_of_layer(config)}
 
     @classmethod
     def config_fields(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """`rope_scaling` of transformers 4 is for layers without a window alone."""
-        local = {"rope_theta": config["rope_theta"], "rope_parameters": config.get("local_rope")}
-        return {"local_rope": RopeConfig.from_hf(local)}
+        """A rope_theta at the top is for all layers. (transformers 5.24 forgets it in those with a window.)"""
+        return {"local_rope": local_rope(config, positive(config, "rope_theta"))}
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__(config, place)

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from minisgl.models.values import flag, positive, positives
+from minisgl.models.values import flag, mapping, positive, positives
 
 _INHERITED = ("rope_theta", "partial_rotary_factor", "original_max_position_embeddings")
 _ORIGINAL = "original_max_position_embeddings"
@@ -141,12 +141,10 @@ class RopeConfig:
 def _merge(config: Mapping[str, Any]) -> dict[str, Any]:
     """The rope dict over what it inherits from the top level, which has the last word on the original context."""
     merged = {key: config[key] for key in _INHERITED if config.get(key) is not None}
-    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
-    if not isinstance(rope, Mapping):
-        raise ValueError(f"the rope parameters of the model's config are not a mapping, but {rope!r}")
+    rope = mapping(config, "rope_scaling") or mapping(config, "rope_parameters")
     original = {key: merged[key] for key in (_ORIGINAL,) if key in merged}
     merged |= {key: value for key, value in rope.items() if value is not None} | original
-    if "max_position_embeddings" in config:
+    if config.get("max_position_embeddings") is not None:
         merged.setdefault(_ORIGINAL, config["max_position_embeddings"])
         _derive_factor(merged, config["max_position_embeddings"])
     return merged

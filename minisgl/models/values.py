@@ -43,6 +43,16 @@ def flag(config: Mapping[str, Any], key: str, default: bool = False) -> bool:
     return value
 
 
+def mapping(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Keys and values; none where there is no such key, or a null."""
+    value = config.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{key}={value!r} of the model's config is not a mapping")
+    return value
+
+
 def switches(config: Mapping[str, Any], key: str, length: int) -> list[bool]:
     """The first `length` of a list of zeros and ones."""
     value = config.get(key)

@@ -68,6 +68,12 @@ def test_the_config_of_gpt_oss_is_read_as_it_is_published():
     assert config.dtype == torch.bfloat16, "no key says it, but it is what its numbers are made for"
 
 
+def test_a_null_in_place_of_rope_parameters_leaves_those_of_the_class():
+    minimal = {"architectures": ["GptOssForCausalLM"], "num_attention_heads": 32}
+    assert read(**minimal, rope_parameters=None) == read(**minimal)
+    assert read(**minimal).rope.rope_type == "yarn"
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -84,6 +90,21 @@ def test_the_config_of_gpt_oss_is_read_as_it_is_published():
 def test_what_is_not_supported_is_refused_by_name(changes: dict[str, Any], message: str):
     with pytest.raises(ValueError, match=re.escape(message)):
         read(**changes)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("is_causal", False),
+        ("use_bidirectional_attention", True),
+        ("per_layer_config", {"0": {"intermediate_size": 64}}),
+    ],
+)
+@pytest.mark.parametrize("name", MODELS.names)
+def test_what_transformers_heeds_in_any_class_and_no_file_here_does_is_refused(name: str, key: str, value: object):
+    """is_causal=false, for one, lets a token see all others: logits of another model, from the same weights."""
+    with pytest.raises(ValueError, match=re.escape(f"{key}={value!r} is not supported")):
+        read(architectures=[name], num_attention_heads=32, **{key: value})
 
 
 @pytest.mark.parametrize("name", MODELS.names)

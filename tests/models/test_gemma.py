@@ -60,6 +60,14 @@ def test_a_config_with_images_is_that_of_its_part_for_text_and_of_the_class():
     assert config.dtype == torch.bfloat16
 
 
+def test_whether_the_head_is_tied_is_said_for_the_whole_model_not_for_its_part_for_text():
+    """So transformers has it: the class ties them by the config that is its own."""
+    text = GEMMA3_4B["text_config"]
+    for tied, config in ((True, {}), (True, {"tie_word_embeddings": True}), (False, {"tie_word_embeddings": False})):
+        parts = {"text_config": text | {"tie_word_embeddings": not tied}}
+        assert ModelConfig.from_hf(GEMMA3_4B | parts | config).tie_word_embeddings is tied
+
+
 def test_both_spellings_of_two_rotations_are_read():
     old = {"rope_theta": 5e5, "rope_local_base_freq": 2e4, "rope_scaling": {"rope_type": "linear", "factor": 2.0}}
     new = {"full_attention": {"rope_type": "linear", "rope_theta": 5e5, "factor": 2.0},
@@ -98,7 +106,7 @@ def test_gemma2_has_windows_in_every_second_layer_and_caps_unless_they_are_null(
 @pytest.mark.parametrize("config", [GEMMA2, GEMMA3])
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("use_bidirectional_attention", True), ("hidden_activation", "gelu"), ("query_pre_attn_scalar", 0)],
+    [("hidden_activation", "gelu"), ("query_pre_attn_scalar", 0)],
 )
 def test_what_is_not_served_is_refused_by_name(config: dict[str, Any], key: str, value: Any):
     with pytest.raises(ValueError, match="hidden_act='gelu'" if value == "gelu" else key):

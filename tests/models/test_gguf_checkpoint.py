@@ -101,13 +101,10 @@ def test_one_value_for_each_layer_is_one_value_if_all_agree(tmp_path: Path) -> N
         ({"llama.rope.dimension_count": 32}, r"llama\.rope\.dimension_count rotates a part of head_dim=64"),
         ({"split.count": 3}, "one of the 3 parts"),
         (
-            {
-                "llama.rope.scaling.type": "yarn",
-                "llama.rope.scaling.factor": 4.0,
-                "llama.rope.scaling.yarn_log_multiplier": 0.1,
-            },
-            r"llama\.rope\.scaling\.yarn_log_multiplier is not supported",
+            {"llama.rope.scaling.yarn_log_multiplier": 0.5},
+            r"llama\.rope\.scaling\.yarn_log_multiplier is 0\.5, which is not supported",
         ),
+        ({"llama.attention.causal": False}, r"llama\.attention\.causal is False, which is not supported"),
     ],
 )
 def test_what_the_models_cannot_do_is_refused_by_its_key(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from typing import Any
 
 import pytest
 from support.hf_configs import MINIMAL, YARN, read
 from transformers import (
+    Gemma3TextConfig,
     MistralConfig,
     MixtralConfig,
+    Olmo3Config,
     Phi3Config,
     Qwen2Config,
     Qwen2MoeConfig,
@@ -20,6 +23,7 @@ from transformers import (
 from minisgl.models import ModelConfig, RopeConfig
 
 OLMO3 = MINIMAL | {"architectures": ["Olmo3ForCausalLM"], "num_hidden_layers": 4, "max_position_embeddings": 65536}
+LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 QWEN2 = {"architectures": ["Qwen2ForCausalLM"], "use_sliding_window": True, "sliding_window": 64}
 
 
@@ -37,6 +41,32 @@ def test_what_stretches_an_olmo_3_does_so_in_layers_without_a_window(spelling: d
     assert config.local_layers == {0, 1, 2}
     assert config.rope == RopeConfig.from_hf({"rope_theta": 1e5, "rope_parameters": YARN})
     assert config.local_rope == RopeConfig(theta=1e5)
+
+
+@pytest.mark.parametrize("name", ["Olmo3ForCausalLM", "Gemma3ForCausalLM"])
+def test_rope_parameters_for_no_kind_of_layer_are_refused_where_there_are_two(name: str):
+    """Transformers takes no notice of them."""
+    with pytest.raises(ValueError, match="rope_parameters has factor, rope_type, and not only full_attention"):
+        read(architectures=[name], rope_parameters={"rope_type": "linear", "factor": 2.0})
+
+
+@pytest.mark.parametrize("theirs", [Olmo3Config, Gemma3TextConfig])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"original_max_position_embeddings": 16, "rope_parameters": {"full_attention": YARN}},
+        {"original_max_position_embeddings": 16, "rope_scaling": YARN},
+        {"rope_scaling": {"factor": 3.0}, "rope_parameters": {"full_attention": YARN}},
+        {"rope_parameters": {"sliding_attention": {"rope_type": "llama3", "rope_theta": 1e3} | LLAMA3}},
+    ],
+)
+def test_two_sets_of_rope_parameters_are_joined_as_in_transformers(theirs: Any, changes: dict[str, Any]):
+    name = theirs.__name__.replace("TextConfig", "Config").replace("Config", "ForCausalLM")
+    minimal = MINIMAL | {"architectures": [name], "num_attention_heads": 32}
+    expected = ModelConfig.from_hf(theirs(**minimal | copy.deepcopy(changes)).to_dict() | {"architectures": [name]})
+    found = ModelConfig.from_hf(minimal | changes)
+    assert (found.rope, found.local_rope) == (expected.rope, expected.local_rope)
+    assert "yarn" in repr(found.rope) or "llama3" in repr(found.local_rope)
 
 
 def test_an_olmo_3_that_lists_its_layers_has_windows_in_these():

@@ -9,12 +9,13 @@ import torch
 from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
 from support.dense_models import CAPS, CONFIGS, LONGROPE, SHAPE, WINDOW, YARN
 from support.gguf_variants import write_gguf
-from transformers import Gemma2Config, Gemma3TextConfig, Phi3Config, SmolLM3Config
+from transformers import Gemma2Config, Gemma3TextConfig, Olmo3Config, Phi3Config, SmolLM3Config
 
 ARCHITECTURES = {name: arch for arch, name in MODEL_ARCH_NAMES.items()}
 WINDOWED = ("phi3", "gemma2", "gemma3_text", "olmo3", "gpt_oss")  # whose window the converter writes
 PERMUTED = ("llama", "mistral", "mixtral", "smollm3")
 ATTENTION_FACTOR = 1.25
+BASE = {"rope_type": "default", "rope_theta": 1e3}
 TIED = SHAPE | {"tie_word_embeddings": True}
 MODELS = {
     name: CONFIGS[name]
@@ -31,6 +32,9 @@ MODELS = {
         *("olmo2", "olmo3"),
     )
 } | {
+    "olmo3, another base": Olmo3Config(
+        **SHAPE, **WINDOW, rope_parameters={"full_attention": BASE, "sliding_attention": BASE}
+    ),
     "gemma2": Gemma2Config(**TIED | CAPS, **WINDOW, head_dim=24, query_pre_attn_scalar=24),
     "gemma3, rope linear": Gemma3TextConfig(
         **TIED | {"num_hidden_layers": 7, "final_logit_softcapping": 3.0},
