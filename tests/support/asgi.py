@@ -45,10 +45,11 @@ class Api:
         cached_len: int = 0,
         config: ServerConfig | None = None,
         limits: Limits | None = None,
+        tokenizer: Tokenizer = TOKENIZER,
         **changes: Any,
     ) -> None:
         self.link = ScriptedLink(script, cached_len=cached_len)
-        self.engine = make_engine_client(link=self.link, tokenizer=TOKENIZER, limits=limits)
+        self.engine = make_engine_client(link=self.link, tokenizer=tokenizer, limits=limits)
         self.state = make_state(config, **{"engine": self.engine, **changes})
         self.app = make_app(self.state)
 
