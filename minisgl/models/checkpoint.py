@@ -14,6 +14,8 @@ from minisgl.models.sampling_defaults import Defaults
 from minisgl.utils.grouped_tensor import GroupedTensor
 from minisgl.utils.model_files import files_of, find_gguf, names
 
+_ADAPTER = "adapter_config.json"  # transformers would load the model that it names, and add what it trained
+
 
 class Checkpoint(Protocol):
     """Configuration, end tokens and weights of one model, in Hugging Face's names."""
@@ -49,7 +51,8 @@ def open_checkpoint(path: Path, need_weights: bool = True) -> Checkpoint:
     """The checkpoint at `path`: a folder with config.json and safetensors, a .gguf file, or a folder with one.
 
     need_weights: False takes a folder with nothing but config.json, too. Reads headers only. Raises ValueError that
-    says what was found where neither is, or when the weights are pickled, quantised, incomplete or cut off.
+    says what was found where neither is, or when the weights are pickled, quantised, incomplete, cut off, or those of
+    an adapter.
     """
     path = Path(path)
     if gguf := find_gguf(path):
@@ -62,6 +65,8 @@ def open_checkpoint(path: Path, need_weights: bool = True) -> Checkpoint:
 
 
 def _open_folder(path: Path, need_weights: bool) -> Checkpoint:
+    if (path / _ADAPTER).is_file():
+        raise ValueError(f"{path} holds {_ADAPTER}: adapters are not supported, merge this one into its model first")
     if not (path / "config.json").is_file():
         raise ValueError(f"{path} holds no config.json and no .gguf file, but {names(files_of(path))}")
     return HFCheckpoint(path, need_weights)

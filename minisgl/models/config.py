@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from minisgl.models.expert_config import ExpertConfig
-from minisgl.models.registry import MODELS
+from minisgl.models.registry import MODELS, model_type_of
 from minisgl.models.rope import RopeConfig
 from minisgl.models.values import count, flag, names, positive
 from minisgl.models.windows import LOCAL, kinds_of_layers, windows_of, within
@@ -81,6 +81,7 @@ class ModelConfig:
         """
         architecture = _architecture(config)
         model = MODELS[architecture]()
+        _check_model_type(config, architecture)
         config = _without_nulls(model.plain_config(_with_defaults(config, model)))
         rope = RopeConfig.from_hf(config)
         context = rope.context(count(config, "max_position_embeddings"))
@@ -140,6 +141,13 @@ def _architecture(config: Mapping[str, Any]) -> str:
     if len(found) != 1:
         raise ValueError(f"the model's config names {len(found)} architectures, {found}; exactly one is expected")
     return found[0]
+
+
+def _check_model_type(config: Mapping[str, Any], architecture: str) -> None:
+    """What is built nearly like another model, and says so, may be quite another one to transformers."""
+    expected = model_type_of(architecture)
+    if (found := config.get("model_type")) not in (None, expected):
+        raise ValueError(f"model_type={found!r} is not supported in {architecture}; only {expected!r} is")
 
 
 def _check_turning(rope: RopeConfig, model: type[BaseCausalLM]) -> None:

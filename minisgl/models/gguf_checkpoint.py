@@ -39,9 +39,10 @@ class GGUFCheckpoint:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.file = GGUFFile(path)
+        self._architecture = str(self.file.metadata.get("general.architecture"))
         if (num_parts := self.file.metadata.get("split.count", 1)) > 1:
             raise ValueError(f"{path} is one of the {num_parts} parts of a split model, which have to be merged first")
-        self._names = {name: _known_name(self.file, name) for name in self.file.tensors if name not in LONGROPE}
+        self._names = {name: self._known_name(name) for name in self.file.tensors if name not in LONGROPE}
         self._config = hf_config(self.file)
 
     @property
@@ -75,11 +76,17 @@ class GGUFCheckpoint:
     def _tokenizer(self, key: str, default: Any = None) -> Any:
         return self.file.metadata.get(f"tokenizer.ggml.{key}", default)
 
+    def _known_name(self, name: str) -> str:
+        known = hf_name(name, self._architecture)
+        if known is None:
+            raise ValueError(f"{self.path}: tensor {name!r} belongs to no model that is supported")
+        return known
+
     def _read(self, name: str) -> torch.Tensor | GroupedTensor:
         grouped, heads = self.file.read_grouped(name), self._permuted_heads(name)
         if grouped is None:
             tensor = self.file.read(name)
-            if self._config["model_type"] in _WHOLE_NORMS and name.endswith("norm.weight"):
+            if self._architecture in _WHOLE_NORMS and name.endswith("norm.weight"):
                 return tensor - 1
             return unpermute(tensor, heads) if heads else tensor
         return grouped.map_rows(partial(unpermute, num_heads=heads)) if heads else grouped
@@ -87,7 +94,7 @@ class GGUFCheckpoint:
     def _permuted_heads(self, name: str) -> int:
         """Number of heads whose rows llama.cpp's converter re-ordered, 0 for none: it does so for few models only."""
         part = name.split(".")[-2]
-        if self._config["model_type"] not in _PERMUTED or part not in ("attn_q", "attn_k"):
+        if self._architecture not in _PERMUTED or part not in ("attn_q", "attn_k"):
             return 0
         heads: int = self._config["num_attention_heads" if part == "attn_q" else "num_key_value_heads"]
         return heads
@@ -100,10 +107,3 @@ def unpermute(tensor: torch.Tensor, num_heads: int) -> torch.Tensor:
     """
     pairs = tensor.view(num_heads, tensor.shape[0] // num_heads // 2, 2, *tensor.shape[1:])
     return pairs.transpose(1, 2).reshape(tensor.shape)
-
-
-def _known_name(file: GGUFFile, name: str) -> str:
-    known = hf_name(name, str(file.metadata.get("general.architecture")))
-    if known is None:
-        raise ValueError(f"{file.path}: tensor {name!r} belongs to no model that is supported")
-    return known

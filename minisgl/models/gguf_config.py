@@ -9,7 +9,7 @@ import math
 from typing import Any
 
 from minisgl.models.gguf_names import LONGROPE
-from minisgl.models.registry import MODELS
+from minisgl.models.registry import MODELS, model_type_of
 from minisgl.models.windows import FULL, LOCAL
 from minisgl.utils.gguf_file import GGUFFile
 
@@ -54,7 +54,7 @@ def hf_config(file: GGUFFile) -> dict[str, Any]:
             raise meta.error(key, f"is {value!r}, which is not supported")
     config = {
         "architectures": [meta.hf_class],
-        "model_type": meta.architecture,
+        "model_type": model_type_of(meta.hf_class),
         "hidden_act": "silu",
         "hidden_size": meta.number("embedding_length"),
         "num_hidden_layers": meta.number("block_count"),

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 MODELS: Registry[Callable[[], type[BaseCausalLM]]] = Registry("model architecture")
 
+# The file is called what transformers calls the model_type, but for these.
+_MODEL_TYPES = {"Gemma3ForCausalLM": "gemma3_text"}
 _FILES = {
     "LlamaForCausalLM": "llama",
     "MistralForCausalLM": "mistral",
@@ -34,6 +36,11 @@ _FILES = {
     "Olmo3ForCausalLM": "olmo3",
     "GptOssForCausalLM": "gpt_oss",
 }
+
+
+def model_type_of(architecture: str) -> str:
+    """By which transformers picks a class, where we go by the name of the class."""
+    return _MODEL_TYPES.get(architecture, _FILES[architecture])
 
 
 def _load(file: str, name: str) -> type[BaseCausalLM]:

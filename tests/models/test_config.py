@@ -18,8 +18,10 @@ from transformers import (
     Qwen2Config,
     SmolLM3Config,
 )
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from minisgl.models import MODELS, ModelConfig, RopeConfig
+from minisgl.models.registry import model_type_of
 from minisgl.moe import ClampedGate
 
 
@@ -105,6 +107,16 @@ def test_what_transformers_heeds_in_any_class_and_no_file_here_does_is_refused(n
     """is_causal=false, for one, lets a token see all others: logits of another model, from the same weights."""
     with pytest.raises(ValueError, match=re.escape(f"{key}={value!r} is not supported")):
         read(architectures=[name], num_attention_heads=32, **{key: value})
+
+
+@pytest.mark.parametrize("name", MODELS.names)
+def test_the_model_type_is_that_by_which_transformers_picks_the_class(name: str):
+    assert MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[model_type_of(name)] == name
+    assert read(architectures=[name], num_attention_heads=32, model_type=model_type_of(name))
+    with pytest.raises(
+        ValueError, match=f"model_type='exaone4' is not supported in {name}; only '{model_type_of(name)}'"
+    ):
+        read(architectures=[name], model_type="exaone4")
 
 
 @pytest.mark.parametrize("name", MODELS.names)

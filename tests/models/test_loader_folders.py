@@ -169,6 +169,14 @@ def test_a_null_quantisation_is_none(folder: Path) -> None:
     assert open_checkpoint(folder, need_weights=False).num_weights == 0
 
 
+def test_an_adapter_is_refused_with_its_model_beside_it_or_without(folder: Path, tmp_path: Path) -> None:
+    for place in (folder, tmp_path / "alone"):
+        place.mkdir(exist_ok=True)
+        write_json(place / "adapter_config.json", {"peft_type": "LORA", "base_model_name_or_path": "other"})
+        with pytest.raises(ValueError, match=r"holds adapter_config\.json: adapters are not supported"):
+            open_checkpoint(place)
+
+
 def test_pickled_weights_are_refused_by_name(folder: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(ValueError, match=r"pickled ones, which are not read: pytorch_model\.bin"):
