@@ -12,7 +12,6 @@ Everything is host-side integers; the engine learns of changed page-table cells 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,19 +21,12 @@ from minisgl.core.arrays import NO_IDS, Int32Array
 from minisgl.kvcache import create_prefix_cache
 from minisgl.kvcache.base import DEFAULT_EVICTION, PUBLIC, BaseCacheHandle, Namespace
 from minisgl.scheduler.allocation import Allocation
+from minisgl.scheduler.growth import Growth
 from minisgl.scheduler.page_allocator import PageAllocator
 from minisgl.scheduler.page_table import PageTable
+from minisgl.scheduler.recount import check_locks, check_pages, check_promises
 from minisgl.scheduler.rows import RowIndex, Rows
 from minisgl.utils.math import div_ceil
-
-
-class Growth(NamedTuple):
-    """Pages that rows of the page table [N] lack: they hold `held` and want `wanted`, which is more. total: of all."""
-
-    table_idxs: RowIndex
-    held: Int32Array
-    wanted: Int32Array
-    total: int
 
 
 class CacheManager:
@@ -128,24 +120,14 @@ class CacheManager:
 
     def growth(self, table_idxs: RowIndex, counts: Int32Array) -> Growth:
         """What these rows lack to compute so many tokens more."""
-        held = self.rows.num_pages[table_idxs]
-        wanted = -(-(self.rows.device_len[table_idxs] + counts) // self.page_size)
-        lacks = wanted > held
-        if not lacks.all():
-            table_idxs, held, wanted = table_idxs[lacks], held[lacks], wanted[lacks]
-        return Growth(table_idxs, held, wanted, int((wanted - held).sum()))
-
-    def short(self, growth: Growth) -> RowIndex:
-        """The rows that are promised less than they want."""
-        short: RowIndex = growth.table_idxs[growth.wanted > self.rows.promised_pages[growth.table_idxs]]
-        return short
+        return Growth.of(self.rows, self.page_size, table_idxs, counts)
 
     def grow(self, growth: Growth) -> None:
         """Give each its pages, which it was promised; evicts if it must."""
         table_idxs, held, wanted, total = growth
         if total == 0:
             return
-        short = self.short(growth)
+        short = growth.short(self.rows)
         assert len(short) == 0, f"pages that rows {short.tolist()} want were not promised"
         self.page_table.write_all(table_idxs, held, wanted - held, self._take(total))
         self.rows.num_pages[table_idxs] = wanted
@@ -222,15 +204,13 @@ class CacheManager:
     def check_integrity(self) -> None:
         """Recount pages, tree, rows, locks and reservations; AssertionError naming what is wrong."""
         self.prefix_cache.check_integrity()
-        self._check_pages()
-        self._check_rows()
-        live = self._live.values()
-        reserved = sum(a.reserved_pages for a in live)
-        assert reserved == self._reserved, f"reserved: counted {reserved}, kept {self._reserved}"
-        raised = sum(a.raised_pages for a in live)
-        assert self.available_pages >= -raised, (
-            f"{self.available_pages} pages available, though promises were raised by {raised} only"
-        )
+        live, size = self._live.values(), self.page_size
+        private = [self.page_table.row(a.table_idx)[a.handle.cached_len // size : a.num_pages] for a in live]
+        retired = [pages for _, pages in self._retired]
+        check_pages(self.num_pages, self._free.free_pages(), self.prefix_cache.cached_pages(), retired, private)
+        check_locks(live, self.page_table, self.prefix_cache.size_info.protected_size // size)
+        self.page_table.check_integrity(self._live)
+        check_promises(live, self._reserved, self.available_pages)
 
     def _take(self, count: int) -> Int32Array:
         if (missing := count - self._free.num_free) > 0:
@@ -257,30 +237,3 @@ class CacheManager:
             self._free.free(own)
         else:
             self._retired.append((last_step, own))
-
-    def _check_pages(self) -> None:
-        size = self.page_size
-        private = [
-            self.page_table.row(a.table_idx)[a.handle.cached_len // size : a.num_pages] for a in self._live.values()
-        ]
-        places = [self._free.free_pages(), self.prefix_cache.cached_pages(), *private, *(p for _, p in self._retired)]
-        pages = np.concatenate(places)
-        num_free, num_cached = len(places[0]), len(places[1])
-        assert len(pages) == self.num_pages, (
-            f"free {num_free} + cached {num_cached} + private or retired {len(pages) - num_free - num_cached}"
-            f" pages are not the {self.num_pages} of the pool"
-        )
-        outside = pages[(pages < 0) | (pages >= self.num_pages)]
-        assert len(outside) == 0, f"pages {outside.tolist()} are not in the pool of {self.num_pages}"
-        assert np.bincount(pages).max() == 1, "a page is in two places"
-
-    def _check_rows(self) -> None:
-        locked: set[int] = set()
-        for a in self._live.values():
-            cached = a.handle.get_matched_pages()
-            row = self.page_table.row(a.table_idx)[: len(cached)]
-            assert np.array_equal(row, cached), f"row {a.table_idx} holds {row}, the tree {cached}"
-            locked.update(cached.tolist())
-        protected = self.prefix_cache.size_info.protected_size // self.page_size
-        assert len(locked) == protected, f"{protected} pages protected, {len(locked)} held by live requests"
-        self.page_table.check_integrity(self._live)

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 
 from minisgl.scheduler.admission import Admission
-from minisgl.scheduler.cache_manager import CacheManager, Growth
+from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.counters import Counters
+from minisgl.scheduler.growth import Growth
 from minisgl.scheduler.request import Request, RequestState
 from minisgl.scheduler.reserve import Reserve
 from minisgl.scheduler.retraction import Promises, choose_victim
@@ -136,7 +137,7 @@ class Planner:
             while missing := self._promises.missing_pages(growth):
                 self._retract(choose_victim(self._manager, self._running(), growth, missing))
                 work, growth = self._running_work()
-        self._promises.extend([self._whose(table_idx) for table_idx in self._manager.short(growth).tolist()])
+        self._promises.extend([self._whose(table_idx) for table_idx in growth.short(self._manager.rows).tolist()])
         return work, growth
 
     def _whose(self, table_idx: int) -> Request:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from minisgl.scheduler.cache_manager import CacheManager, Growth
+from minisgl.scheduler.cache_manager import CacheManager
+from minisgl.scheduler.growth import Growth
 from minisgl.scheduler.request import Request
 from minisgl.scheduler.reserve import Reserve
 

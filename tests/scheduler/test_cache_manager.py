@@ -7,7 +7,9 @@ import pytest
 
 from minisgl.core.arrays import Int32Array
 from minisgl.kvcache import PUBLIC, Namespace
-from minisgl.scheduler.cache_manager import Allocation, CacheManager, Growth
+from minisgl.scheduler.allocation import Allocation
+from minisgl.scheduler.cache_manager import CacheManager
+from minisgl.scheduler.growth import Growth
 from minisgl.utils.math import div_ceil
 
 
