@@ -86,7 +86,10 @@ class Parts:
 def read_model(config: LLMConfig, path: Path, rank: int = 0) -> Model:
     """The model at `path` as this rank has it. ValueError for what cannot work here."""
     checkpoint = open_checkpoint(path, need_weights=config.engine.load_format != "dummy")
-    model_config = ModelConfig.from_hf(checkpoint.hf_config())
+    try:
+        model_config = ModelConfig.from_hf(checkpoint.hf_config())
+    except ValueError as error:
+        raise ValueError(f"{checkpoint.path}: {error}") from error
     spec = resolve(config.engine, model_config, find_hardware(), config.scheduler.max_extend_tokens, rank)
     return Model(checkpoint, model_config.serve(spec.max_seq_len), spec)
 
@@ -100,6 +103,8 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
     model = read_model(config, path)
     spec = model.spec
     tokenizer = load_tokenizer(path)
+    ends = model.checkpoint.end_token_ids() | end_token_ids(tokenizer)
+    sampling_defaults = model.checkpoint.sampling_defaults()
     engine, leader = _load(model, config, path, progress)
     pool_len = engine.num_pages * spec.page_size
     limits = Limits(engine.vocab_size, spec.max_seq_len, pool_len, config.scheduler.heeds_priority)
@@ -112,7 +117,6 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
         config.scheduler.eviction,
     )
     overlap = resolve_overlap(config.scheduler, spec.device.type)
-    ends = model.checkpoint.end_token_ids() | end_token_ids(tokenizer)
     scheduler = Scheduler(
         manager,
         limits,
@@ -133,7 +137,7 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
         end_token_ids=ends,
         overlap=overlap,
         max_extend_tokens=spec.max_extend_tokens,
-        sampling_defaults=model.checkpoint.sampling_defaults(),
+        sampling_defaults=sampling_defaults,
         leader=leader,
     )
 

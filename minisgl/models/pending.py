@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 
 import torch
 from torch import nn
 
 from minisgl.layers import Layer, WeightSlot
 from minisgl.utils.grouped_tensor import GroupedTensor
+
+_NAMES_SHOWN = 10  # in an error: a model has hundreds
 
 
 class PendingWeights:
@@ -43,9 +46,10 @@ class PendingWeights:
             layer.pack()
 
     def finish(self) -> None:
-        """Pack the layers that wait for nothing of their own. ValueError that names every tensor that never came."""
+        """Pack the layers that wait for nothing of their own. ValueError that names tensors that never came."""
         if self._slots:
-            raise ValueError(f"{len(self._slots)} tensors never came: {', '.join(self._slots)}")
+            names = [*islice(self._slots, _NAMES_SHOWN), *(["..."] if len(self._slots) > _NAMES_SHOWN else [])]
+            raise ValueError(f"{len(self._slots)} tensors never came: {', '.join(names)}")
         for layer in self._slotless:
             layer.pack()
 

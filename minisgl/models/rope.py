@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from minisgl.models.values import flag, mapping, positive, positives
+from minisgl.models.values import MAX_COUNT, flag, mapping, positive, positives
 
 _INHERITED = ("rope_theta", "partial_rotary_factor", "original_max_position_embeddings")
 _ORIGINAL = "original_max_position_embeddings"
@@ -70,11 +70,12 @@ class RopeConfig:
 
     def context(self, stated: int) -> int:
         """The context length in tokens. yarn may be added to a config that still states the original one."""
-        return (
-            max(stated, int(self.factor * self.original_max_position_embeddings))
-            if self.rope_type == "yarn"
-            else stated
-        )
+        if self.rope_type != "yarn":
+            return stated
+        stretched = int(self.factor * self.original_max_position_embeddings)
+        if stretched > MAX_COUNT:
+            raise ValueError(f"factor={self.factor} of rope_type='yarn' makes a context of over {MAX_COUNT} tokens")
+        return max(stated, stretched)
 
     def rotary_dim(self, head_dim: int) -> int:
         """How many of a head's elements turn; the first ones."""
@@ -146,14 +147,14 @@ def _merge(config: Mapping[str, Any]) -> dict[str, Any]:
     merged |= {key: value for key, value in rope.items() if value is not None} | original
     if config.get("max_position_embeddings") is not None:
         merged.setdefault(_ORIGINAL, config["max_position_embeddings"])
-        _derive_factor(merged, config["max_position_embeddings"])
+        _derive_factor(merged, config)
     return merged
 
 
-def _derive_factor(rope: dict[str, Any], context: Any) -> None:
+def _derive_factor(rope: dict[str, Any], config: Mapping[str, Any]) -> None:
     """yarn and longrope stretch the original context to the whole one, unless they say how far."""
-    if _rope_type(rope) in ("yarn", "longrope") and isinstance(context, int):
-        rope.setdefault("factor", context / positive(rope, _ORIGINAL))
+    if _rope_type(rope) in ("yarn", "longrope"):
+        rope.setdefault("factor", positive(config, "max_position_embeddings") / positive(rope, _ORIGINAL))
 
 
 def _rope_type(rope: Mapping[str, Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import NamedTuple
 
 import torch
@@ -86,7 +86,7 @@ class _Shard:
 
 
 def _find_single(folder: Path) -> Path:
-    files = sorted(folder.glob("*.safetensors"))
+    files = sorted(file for file in folder.glob("*.safetensors") if file.is_file())
     if folder / _SINGLE in files:
         return folder / _SINGLE
     if not files:
@@ -108,10 +108,19 @@ def _read_index(index: Path) -> Mapping[Path, set[str] | None]:
     weight_map = read_json(index).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
         raise ValueError(f"{index} has no weight_map from tensors to files")
-    shards: dict[Path, set[str]] = {index.parent / shard: set() for shard in sorted(set(weight_map.values()))}
+    files = sorted(set(weight_map.values()))
+    if odd := [file for file in files if not _is_within_folder(file)]:
+        raise ValueError(f"{index} names {odd[0]!r}, which is no file of its folder")
+    shards: dict[Path, set[str]] = {index.parent / file: set() for file in files}
     for name, shard in weight_map.items():
         shards[index.parent / shard].add(name)
     return shards
+
+
+def _is_within_folder(file: str) -> bool:
+    """By its name: a link may lead anywhere, as those of Hugging Face's own cache do."""
+    path = PurePath(file)
+    return file.isprintable() and bool(path.parts) and ".." not in path.parts and not path.is_absolute()
 
 
 def _if_stale(folder: Path) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
-MAX_COUNT = 2**24  # of heads, layers, tokens, features: larger ones are a damaged file, not a model
+import torch
+
+# More is a damaged file, not a model: of heads, tokens, features; of what takes long to make one by one.
+MAX_COUNT = 2**24
+_MAX_COUNTS = dict.fromkeys(("num_hidden_layers", "num_experts", "num_local_experts"), 2**12)
+_FLOAT = torch.finfo(torch.float32)  # in which all numbers end up
 
 
 def count(config: Mapping[str, Any], key: str, default: int | None = None, least: int = 1) -> int:
@@ -14,21 +18,22 @@ def count(config: Mapping[str, Any], key: str, default: int | None = None, least
     value = config.get(key, default)
     if value is None:
         raise ValueError(f"the model's config lacks {key!r}")
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_COUNT:
-        raise ValueError(f"{key}={value!r} of the model's config is not an integer in [{least}, {MAX_COUNT}]")
+    most = _MAX_COUNTS.get(key, MAX_COUNT)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{key}={value!r} of the model's config is not an integer in [{least}, {most}]")
     return value
 
 
 def positive(config: Mapping[str, Any], key: str, default: float | None = None) -> float:
-    """A finite number above 0."""
+    """A number above 0, in float32's range."""
     value = config.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"{key}={value!r} of the model's config is not a number above 0")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not _FLOAT.tiny <= value <= _FLOAT.max:
+        raise ValueError(f"{key}={value!r} of the model's config is not a number above 0 and in float32's range")
     return float(value)
 
 
 def positives(config: Mapping[str, Any], key: str) -> tuple[float, ...]:
-    """A list of finite numbers above 0; the key must be there."""
+    """A list of such numbers; the key must be there."""
     value = config.get(key)
     if not isinstance(value, list):
         raise ValueError(f"{key}={value!r} of the model's config is not a list of numbers above 0")

@@ -13,7 +13,7 @@ def find_gguf(path: Path) -> Path | None:
     """
     if path.is_file():
         return path if path.suffix == ".gguf" else None
-    files = sorted(path.glob("*.gguf"))
+    files = sorted(file for file in path.glob("*.gguf") if file.is_file())
     if not files or any(path.glob("*.safetensors")):
         return None
     if len(files) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,32 @@ def test_an_index_without_its_shards_beside_a_single_file_may_be_stale(sharded: 
 def test_the_index_counts_also_beside_a_single_file(sharded: Path) -> None:
     save_file({"a": torch.tensor([7.0])}, sharded / "model.safetensors")
     assert weights(sharded) == {"a": [1], "c": [3]}
+
+
+@pytest.mark.parametrize(
+    "name", ["../model.safetensors", "a/../../b", "/etc/passwd", "", ".", "a\nb", "a\x00b", "\ud800"]
+)
+def test_an_index_reads_no_file_outside_its_folder(name: str, sharded: Path) -> None:
+    write_json(sharded / INDEX, {"weight_map": {"a": name}})
+    with pytest.raises(ValueError, match=r"index\.json names .* which is no file of its folder") as error:
+        open_checkpoint(sharded)
+    assert str(error.value).isprintable()
+
+
+def test_shards_may_lie_in_a_folder_below(sharded: Path) -> None:
+    (sharded / "parts").mkdir()
+    (sharded / "model-2-of-2.safetensors").rename(sharded / "parts/2.safetensors")
+    write_json(sharded / INDEX, {"weight_map": {"c": "parts/2.safetensors"}})
+    assert weights(sharded) == {"c": [3]}
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.gguf"])
+def test_what_is_called_like_weights_and_is_no_file_is_left_alone(name: str, folder: Path) -> None:
+    """Opening a pipe would wait for ever."""
+    os.mkfifo(folder / name)
+    (folder / f"x{Path(name).suffix}").mkdir()
+    with pytest.raises(ValueError, match="holds no weights in safetensors, but config"):
+        open_checkpoint(folder)
 
 
 def test_a_truncated_shard_is_named(sharded: Path) -> None:

@@ -125,6 +125,11 @@ def test_a_way_to_turn_that_is_not_supported_is_refused_by_name(changes: dict[st
         read(**changes)
 
 
+def test_a_context_that_is_no_count_is_refused_before_a_factor_is_derived_from_it():
+    with pytest.raises(ValueError, match="max_position_embeddings=1000"):
+        read(rope_parameters=YARN | {"factor": None}, max_position_embeddings=10**400)
+
+
 @pytest.mark.parametrize(
     "bad",
     [
@@ -135,6 +140,10 @@ def test_a_way_to_turn_that_is_not_supported_is_refused_by_name(changes: dict[st
         {"rope_type": "linear", "factor": 0},
         YARN | {"rope_theta": 1},
         YARN | {"truncate": 1},
+        YARN | {"factor": 1e9},
+        YARN | {"beta_fast": 1e308},
+        {"rope_type": "linear", "factor": 10**400},
+        LONGROPE | {"original_max_position_embeddings": 10**400},
         LONGROPE | {"original_max_position_embeddings": 1},
         LONGROPE | {"short_factor": [0.0] * 24},
         {"rope_type": "llama3"} | LLAMA3 | {"high_freq_factor": 1.0},
