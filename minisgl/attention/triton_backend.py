@@ -31,7 +31,8 @@ CPU_PROCESSORS = 4  # work is cut for so many where there is no GPU, which is in
 # Fitted to an H200 (docs/lab-notes.md). Rows that read the same pages alone find most of them in the GPU's cache: the
 # bytes of KV they read in a microsecond. What a tile of a shared range takes instead for each token:
 SHARED_BYTES_PER_US = 6.5e6
-TILE_US_PER_TOKEN = 0.16e-3  # a KV head
+TILE_US_PER_TOKEN = 0.16e-3  # a KV head, for TILE_SIZE queries' heads times dims
+TILE_SIZE = 128 * 128
 SHARED_US = 9.0  # two more kernels, once a batch
 GROUP_US = 0.5
 EAGER_US = 300.0  # what the host takes to launch a layer call by call, of which a graph spares it nearly all
@@ -174,8 +175,9 @@ def _work_shape(config: AttnConfig, sample: torch.Tensor) -> WorkShape:
 
 def _group_cost(config: AttnConfig, sample: torch.Tensor, shape: WorkShape) -> GroupCost:
     us_per_token = _us_per_token(sample)
+    tile_size = tile_config(sample.dtype, config.head_dim).rows * config.head_dim
     return GroupCost(
-        rows=TILE_US_PER_TOKEN * config.num_kv_heads / us_per_token,
+        rows=TILE_US_PER_TOKEN * max(1.0, tile_size / TILE_SIZE) * config.num_kv_heads / us_per_token,
         tokens=int(GROUP_US / us_per_token),
         tile=shape.tile_rows,
         batch=int(SHARED_US / us_per_token),

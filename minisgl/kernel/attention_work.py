@@ -90,16 +90,20 @@ def decode_config(dtype: torch.dtype, head_dim: int) -> DecodeConfig:
 
 
 def tile_config(dtype: torch.dtype, head_dim: int) -> TileConfig:
-    """How `tile_attention` runs on a GPU, likewise (docs/lab-notes.md)."""
+    """How `tile_attention` runs on a GPU, likewise (docs/lab-notes.md): larger pieces where there is room for them."""
     if dtype == torch.float32:
-        block = 32 if head_dim <= 128 or _has_room() else 16
-        return TileConfig(rows=32, block=block, num_warps=4, stages=2)
-    if head_dim > 128:
-        return TileConfig(rows=64, block=32, num_warps=4, stages=2)
-    return TileConfig(rows=128, block=64, num_warps=8, stages=3 if _has_room() else 2)
+        return TileConfig(rows=32, block=32 if head_dim <= 128 or _room() >= 101 else 16, num_warps=4, stages=2)
+    if head_dim <= 128:
+        return TileConfig(rows=128, block=64, num_warps=8, stages=3 if _room() >= 128 else 2)
+    if _room() >= 193:
+        return TileConfig(rows=128, block=64, num_warps=8, stages=2)
+    return TileConfig(rows=64, block=32, num_warps=4, stages=2)
 
 
 @cache
-def _has_room() -> bool:
-    """Whether there is as much shared memory as on an A100 or H100; on other GPUs there are 100 KiB."""
-    return torch.cuda.is_available() and torch.cuda.get_device_properties().shared_memory_per_multiprocessor > 150 << 10
+def _room() -> int:
+    """KiB of shared memory that a program may have: 227 on an H100, 163 on an A100, 99 on other GPUs. The system keeps
+    1 of a multiprocessor's. 0 where there is no GPU."""
+    if not torch.cuda.is_available():
+        return 0
+    return (torch.cuda.get_device_properties().shared_memory_per_multiprocessor >> 10) - 1

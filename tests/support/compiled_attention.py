@@ -1,6 +1,6 @@
 """How much shared memory the attention kernels take on other GPUs: compiled for these, and not run.
 
-    python compiled_attention.py CAPABILITY HEAD_DIM GROUP DTYPE HAS_ROOM     # prints the most bytes of a program
+    python compiled_attention.py CAPABILITY HEAD_DIM GROUP DTYPE ROOM     # prints the most bytes of a program
 
 A process of its own, since the tests have Triton's interpreter.
 """
@@ -58,6 +58,6 @@ def compile_attention(head_dim: int, group: int, dtype: torch.dtype) -> None:
 if __name__ == "__main__":
     capability, head_dim, group = map(int, sys.argv[1:4])
     compile_only(capability)
-    attention_work._has_room = lambda: sys.argv[5] == "True"
+    attention_work._room = lambda: int(sys.argv[5])
     compile_attention(head_dim, group, getattr(torch, sys.argv[4]))
     print(max(SHARED))
