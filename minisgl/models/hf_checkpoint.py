@@ -39,7 +39,8 @@ class HFCheckpoint:
         return self._config
 
     def end_token_ids(self) -> frozenset[int]:
-        parts = (self._config, self._config.get("text_config") or {}, self._json(_GENERATION))
+        text = self._config.get("text_config")
+        parts = (self._config, text if isinstance(text, dict) else {}, self._json(_GENERATION))
         return frozenset().union(*map(self._listed, parts))
 
     def sampling_defaults(self) -> Defaults:
@@ -53,7 +54,7 @@ class HFCheckpoint:
         """eos_token_id may be absent, null, one id or several; -1 stands for none."""
         eos = config.get("eos_token_id")
         ids = eos if isinstance(eos, list) else [] if eos is None else [eos]
-        if not all(isinstance(token_id, int) for token_id in ids):
+        if not all(isinstance(token_id, int) and not isinstance(token_id, bool) for token_id in ids):
             raise ValueError(f"{self.path}: eos_token_id={eos!r} is neither a token id nor a list of them")
         return {token_id for token_id in ids if token_id >= 0}
 

@@ -78,7 +78,8 @@ def render_chat(
     try:
         text: str = hf.apply_chat_template(plain, tokenize=False, add_generation_prompt=add_generation_prompt, **kwargs)
     except Exception as error:  # the template is a program that came with the model: it may raise anything
-        reason = str(error).encode(errors="backslashreplace").decode()  # it may quote a lone surrogate
+        said = str(error) or type(error).__name__
+        reason = said.encode(errors="backslashreplace").decode()  # it may quote a lone surrogate
         raise ValueError(f"the chat template refused the messages: {reason}{_suspect(plain)}") from error
     return text
 

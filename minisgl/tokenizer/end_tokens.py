@@ -12,7 +12,7 @@ def end_token_ids(tokenizer: Tokenizer) -> frozenset[int]:
     """The id of EOS, and of the added token that the chat template puts right behind a model's reply; maybe none.
 
     Fine-tunes are taught to end their turns so, and base models have learnt to, while their files go on naming what
-    ends a document. A template may put plain text there, or refuse a short chat.
+    ends a document. A template may put plain text there, or nothing that can be encoded, or refuse a short chat.
     """
     eos = tokenizer.hf.eos_token
     ids = {tokenizer.backend.token_to_id(eos)} if eos is not None else set()
@@ -22,9 +22,9 @@ def end_token_ids(tokenizer: Tokenizer) -> frozenset[int]:
 def _turn_end(tokenizer: Tokenizer) -> frozenset[int]:
     try:
         text = tokenizer.render(_CHAT, add_generation_prompt=False)
+        _, _, behind = text.rpartition(_REPLY)
+        first = tokenizer.encode_rendered(behind.lstrip())[:1].tolist()
     except ValueError:
         return frozenset()
-    _, _, behind = text.rpartition(_REPLY)
-    first = tokenizer.encode_rendered(behind.lstrip())[:1].tolist()
     added = tokenizer.backend.get_added_tokens_decoder()
     return frozenset(token_id for token_id in first if token_id in added)

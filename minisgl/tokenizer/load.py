@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from minisgl.tokenizer.gguf_tokenizer import tokenizer_from_gguf
 from minisgl.tokenizer.tokenizer import Tokenizer
 from minisgl.utils.gguf_header import GGUFHeader
+from minisgl.utils.json_file import read_json
 from minisgl.utils.model_files import find_gguf
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def _read_folder(path: Path) -> PreTrainedTokenizerFast:
         # The generic class takes tokenizer.json as it is; model-specific ones rebuild parts of it by their own rules.
         return PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
     except Exception as error:  # `tokenizers` raises plain Exception for a damaged file
+        for file in sorted(path.glob("*token*.json")):
+            read_json(file)  # which says it better, if it is not even JSON
         raise ValueError(f"the tokenizer in {path} cannot be read: {error}") from error
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,12 @@ def test_a_config_that_is_no_json_object_is_named(content: str, folder: Path) ->
         open_checkpoint(folder, need_weights=False)
 
 
+@pytest.mark.parametrize("text", [5, [1], "x", None])
+def test_a_text_config_that_is_none_has_no_end_tokens(text: Any, folder: Path) -> None:
+    write_json(folder / "config.json", CONFIG | {"text_config": text, "eos_token_id": 2})
+    assert open_checkpoint(folder, need_weights=False).end_token_ids() == {2}
+
+
 @pytest.mark.parametrize(
     ("eos", "expected"), [(None, set()), (2, {2}), ([2, 5], {2, 5}), (-1, set()), ([], set()), (0, {0})]
 )
@@ -266,9 +273,10 @@ def test_end_tokens_of_the_config_may_be_none_one_or_several(eos: Any, expected:
 
 
 def test_an_end_token_that_is_no_id_is_refused(folder: Path) -> None:
-    write_json(folder / "generation_config.json", {"eos_token_id": "</s>"})
-    with pytest.raises(ValueError, match="eos_token_id='</s>'"):
-        open_checkpoint(folder, need_weights=False).end_token_ids()
+    for eos in ("</s>", True, [1.5]):
+        write_json(folder / "generation_config.json", {"eos_token_id": eos})
+        with pytest.raises(ValueError, match=re.escape(f"eos_token_id={eos!r}")):
+            open_checkpoint(folder, need_weights=False).end_token_ids()
 
 
 def test_end_tokens_of_all_configurations_count(folder: Path) -> None:

@@ -45,6 +45,7 @@ def test_an_added_token_that_is_not_special_ends_a_turn_too() -> None:
         "{{ messages[0].content }}<|im_end|>",
         "{{ raise_exception('no') }}",
         "{{ 1 / 0 }}",
+        "{{ messages[-1].content }}{{ '\\ud800' }}",
     ],
 )
 def test_where_the_template_writes_no_token_it_is_eos_alone(template: str | None) -> None:

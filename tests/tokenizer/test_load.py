@@ -44,8 +44,17 @@ def test_what_is_wrong_in_a_gguf_file_is_said_with_its_name(tmp_path: Path, chan
 
 
 def test_a_damaged_tokenizer_json_is_refused_by_its_folder(tmp_path: Path):
-    (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "model": ')
+    (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "model": {}}')
     with pytest.raises(ValueError, match=rf"the tokenizer in {tmp_path} cannot be read"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"])
+@pytest.mark.parametrize("content", ["", "[]", "null", '{"version": "1.0", "model": '])
+def test_a_file_of_a_tokenizer_that_is_no_json_object_is_named(name: str, content: str, tmp_path: Path):
+    make_tokenizer(None, ("<s>", "</s>")).hf.save_pretrained(tmp_path)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ValueError, match=rf"/{name} .*JSON"):
         load_tokenizer(tmp_path)
 
 
