@@ -33,7 +33,7 @@ def test_an_end_token_ends_the_text_and_is_counted_but_not_shown(api: Api, end: 
 
 @WAYS
 @pytest.mark.parametrize("path", PROMPTS)
-@pytest.mark.parametrize(("end", "text"), zip(ENDS, ("</s>", "<turn>", ""), strict=True))
+@pytest.mark.parametrize(("end", "text"), [*zip(ENDS, ("</s>", "<turn>", ""), strict=True)])
 def test_ignore_eos_ignores_every_one(api: Api, end: int, text: str, path: str, stream: bool) -> None:
     assert answer(api, path, stream, **forcing(end), ignore_eos=True) == (text * 6, "length", 6)
 
