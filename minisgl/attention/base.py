@@ -22,11 +22,13 @@ class AttnForm:
 
     scale: of q . k, as a rule 1 / sqrt(D). softcap: a score s becomes softcap * tanh(s / softcap); 0: as it is.
     windows: by layer; a token sees itself and the window - 1 before it; 0: all before it.
+    sinks: whether layers have them; see `BaseAttnBackend.forward`.
     """
 
     scale: float
     softcap: float = 0.0
     windows: tuple[int, ...]
+    sinks: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

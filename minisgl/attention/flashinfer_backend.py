@@ -21,7 +21,6 @@ from minisgl.attention.flashinfer_calls import (
     PagedKV,
     PrefillCall,
     capability,
-    check_no_sinks,
     checked_shape,
     library,
     num_sms,
@@ -123,7 +122,6 @@ class FlashInferAttnBackend(BaseAttnBackend):
         meta: FlashInferMetadata,
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        check_no_sinks(sinks)
         if layer_id == 0:
             fill_kv_indices(self._config.page_table, meta.rows, meta.first_pages, meta.kv.indptr, meta.kv.pages)
         kv = self._pages_of(layer_id)

@@ -75,7 +75,7 @@ class CallShape:
         return max(MIN_FLOAT_WORKSPACE, max(decode_rows, prefill_rows) * (self.head_dim + 1) * 4 + (1 << 20))
 
 
-def check_supported(dtype: torch.dtype, head_dim: int, windows: Sequence[int], softcap: float) -> None:
+def check_supported(dtype: torch.dtype, head_dim: int, windows: Sequence[int], softcap: float, sinks: bool) -> None:
     """ValueError if FlashInfer has no kernel for such numbers or heads, or is not called for such layers here."""
     if dtype not in DTYPES:
         raise ValueError(f"attention_backend='flashinfer' takes bfloat16 and float16, not dtype={dtype}")
@@ -91,11 +91,7 @@ def check_supported(dtype: torch.dtype, head_dim: int, windows: Sequence[int], s
             f"attention_backend='flashinfer' serves no model with soft-capped scores, here at {softcap:g}: "
             f"{TAKE_ANOTHER}"
         )
-
-
-def check_no_sinks(sinks: torch.Tensor | None) -> None:
-    """ValueError if there are any. No config tells of them, but known models have windows, too: refused before."""
-    if sinks is not None:
+    if sinks:
         raise ValueError(f"attention_backend='flashinfer' serves no model with attention sinks: {TAKE_ANOTHER}")
 
 
@@ -103,7 +99,7 @@ def checked_shape(config: AttnConfig) -> CallShape:
     """Errors of `check_supported`."""
     dtype = config.kv_pool.k_cache(0).dtype
     form = config.form
-    check_supported(dtype, config.head_dim, form.windows, form.softcap)
+    check_supported(dtype, config.head_dim, form.windows, form.softcap, form.sinks)
     heads = (config.num_qo_heads, config.num_kv_heads, config.head_dim)
     return CallShape(config.page_size, *heads, dtype, form.scale)
 

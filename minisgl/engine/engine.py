@@ -47,6 +47,7 @@ def attn_form(config: ModelConfig) -> AttnForm:
         scale=config.head_dim**-0.5 if config.attn_scale is None else config.attn_scale,
         softcap=config.attn_softcap,
         windows=config.windows or (0,) * config.num_layers,
+        sinks=config.attn_sinks,
     )
 
 

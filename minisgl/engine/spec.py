@@ -64,7 +64,7 @@ def resolve(
     max_extend_tokens = max_extend_tokens or (2048 if on_gpu else 512)
     backend = resolve_backend(config.attention_backend, on_gpu)
     if backend == "flashinfer":
-        flashinfer_calls.check_supported(dtype, model.head_dim, model.windows, model.attn_softcap)
+        flashinfer_calls.check_supported(dtype, model.head_dim, model.windows, model.attn_softcap, model.attn_sinks)
     gpus = hardware.gpus[: tp.size] if tp.size > 1 else hardware.gpus[device.index or 0 :][:1]
     if backend == "triton" and not _triton_can(config, model, gpus, max_running_req + max_extend_tokens):
         backend = "torch"

@@ -35,8 +35,8 @@ class ModelConfig:
 
     architecture: Hugging Face's class name. dtype: of the checkpoint. max_position_embeddings: the context length in
     tokens. layers_without_rope: whose q and k do not turn by position. windows: how many tokens each layer sees, itself
-    included, 0: all; empty: no layer has a window. attn_scale: of q . k, None: 1 / sqrt(head_dim). attn_softcap: see
-    `minisgl.attention.AttnForm`. local_layers: those whose kind is sliding_attention, be their window
+    included, 0: all; empty: no layer has a window. attn_scale: of q . k, None: 1 / sqrt(head_dim). attn_softcap,
+    attn_sinks: see `minisgl.attention.AttnForm`. local_layers: those whose kind is sliding_attention, be their window
     ever so wide. local_rope: how these turn, None: as the others. hidden_act: a key of `minisgl.kernel.linear.GATES`.
     logit_softcap: a logit x becomes logit_softcap * tanh(x / logit_softcap); 0: x.
     """
@@ -61,6 +61,7 @@ class ModelConfig:
     windows: tuple[int, ...] = ()
     attn_scale: float | None = None
     attn_softcap: float = 0.0
+    attn_sinks: bool = False
     hidden_act: str = "silu"
     logit_softcap: float = 0.0
     experts: ExpertConfig | None = None

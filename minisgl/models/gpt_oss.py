@@ -165,7 +165,7 @@ class GptOssForCausalLM(BaseCausalLM):
             normalised=True,
             clamped_gate=ClampedGate(positive(config, "swiglu_alpha", 1.702), positive(config, "swiglu_limit", 7.0)),
         )
-        return {"experts": experts}
+        return {"experts": experts, "attn_sinks": True}
 
     def __init__(self, config: ModelConfig, place: Placement) -> None:
         super().__init__(config, place)

@@ -228,18 +228,14 @@ def test_what_flashinfer_has_no_kernel_for_is_refused(change: dict[str, Any], me
             "serves no model with sliding windows, here of 4096 tokens: take 'a",
         ),
         (AttnForm(scale=0.125, softcap=50.0, windows=(0, 0)), "serves no model with soft-capped scores, here at 50: t"),
+        (AttnForm(scale=0.125, windows=(0, 0), sinks=True), "serves no model with attention sinks: take 'auto' or 'tr"),
     ],
 )
 @pytest.mark.usefixtures("fake")
-def test_windows_and_capped_scores_are_refused(form: AttnForm, message: str):
+def test_windows_capped_scores_and_sinks_are_refused(form: AttnForm, message: str):
+    config = AttentionCase([Row(0, 1)], shape()).config()
     with pytest.raises(ValueError, match=message):
-        FlashInferAttnBackend(AttentionCase([Row(0, 1)], shape(), form=form).config())
-
-
-@pytest.mark.usefixtures("fake")
-def test_sinks_are_refused():
-    with pytest.raises(ValueError, match="serves no model with attention sinks: take 'auto' or 'triton'"):
-        run(AttentionCase([Row(0, 1)], shape(), has_sinks=True))
+        FlashInferAttnBackend(replace(config, form=form))
 
 
 @pytest.mark.usefixtures("fake")

@@ -53,11 +53,13 @@ def test_what_flashinfer_has_no_kernels_for_is_refused_before_anything_is_loaded
     model = ModelConfig.from_hf(read_json("llama_biases", "config.json"))
     windowed = replace(model, head_dim=64, windows=(0, 128))
     capped = replace(model, head_dim=64, attn_softcap=50.0)
+    with_sinks = replace(model, head_dim=64, attn_sinks=True)
     for refused, dtype, words in (
         (model, "float32", "takes bfloat16"),
         (model, "bfloat16", "takes head_dim 64, 128 and 256, not 16"),
         (windowed, "bfloat16", "serves no model with sliding windows, here of 128 tokens"),
         (capped, "bfloat16", "serves no model with soft-capped scores, here at 50"),
+        (with_sinks, "bfloat16", "serves no model with attention sinks"),
     ):
         with pytest.raises(ValueError, match=f"attention_backend='flashinfer' {words}"):
             resolve(EngineConfig(attention_backend="flashinfer", dtype=dtype), refused, hardware)

@@ -63,6 +63,7 @@ def test_the_config_of_gpt_oss_is_read_as_it_is_published():
         | {"num_experts_per_tok": 4, "experts_per_token": 4, "attention_bias": True, "sliding_window": 128}
     )
     assert config.windows == (128, 0)
+    assert config.attn_sinks
     assert config.rope == RopeConfig.from_hf({"rope_theta": 150000, "rope_parameters": scaling | {"truncate": False}})
     assert config.experts is not None
     assert config.experts.clamped_gate == ClampedGate(alpha=1.702, limit=6.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -59,7 +59,8 @@ class AttentionCase:
         has_sinks: bool = False,
     ) -> None:
         self.rows, self.shape = rows, shape
-        self.form = form or AttnForm(scale=shape.head_dim**-0.5, windows=(0,) * NUM_LAYERS)
+        plain = AttnForm(scale=shape.head_dim**-0.5, windows=(0,) * NUM_LAYERS)
+        self.form = replace(form or plain, sinks=has_sinks)
         self._rng = np.random.default_rng(seed)
         generator = torch.Generator().manual_seed(seed)
         size = shape.page_size
