@@ -20,10 +20,12 @@ from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.scheduler import Scheduler
 from minisgl.tokenizer import Tokenizer, end_token_ids, load_tokenizer
 from minisgl.utils.hardware import find_hardware
+from minisgl.utils.logging import get_logger
 
 if TYPE_CHECKING:
     from minisgl.llm.tensor_parallel import Leader
 
+logger = get_logger(__name__)
 Progress = Callable[[str], None]
 
 
@@ -102,6 +104,7 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
     progress("config and tokenizer")
     model = read_model(config, path)
     spec = model.spec
+    _say_which_factors(model)
     tokenizer = load_tokenizer(path)
     ends = model.checkpoint.end_token_ids() | end_token_ids(tokenizer)
     sampling_defaults = model.checkpoint.sampling_defaults()
@@ -140,6 +143,16 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
         sampling_defaults=sampling_defaults,
         leader=leader,
     )
+
+
+def _say_which_factors(model: Model) -> None:
+    """Of longrope's: one set serves all texts, short ones too. Rank 0 says so for all."""
+    rope = model.config.rope
+    if rope.is_long(model.spec.max_seq_len):
+        logger.warning(
+            "all texts take the rotary factors for those over %d tokens; max_seq_len_override=%d takes the others",
+            *(2 * (int(rope.original_max_position_embeddings),)),
+        )
 
 
 def _load(model: Model, config: LLMConfig, path: Path, progress: Progress) -> tuple[Engine, Leader | None]:

@@ -17,12 +17,10 @@ from minisgl.models.registry import MODELS, model_type_of
 from minisgl.models.rope import RopeConfig
 from minisgl.models.values import count, flag, names, positive
 from minisgl.models.windows import LOCAL, kinds_of_layers, windows_of, within
-from minisgl.utils.logging import get_logger
 
 if TYPE_CHECKING:
     from minisgl.models.base import BaseCausalLM
 
-logger = get_logger(__name__)
 
 # Keys that classes of transformers heed and no file here does, with the one value that says nothing.
 _UNHEEDED: dict[str, Any] = {"is_causal": True, "use_bidirectional_attention": False, "per_layer_config": {}}
@@ -117,11 +115,6 @@ class ModelConfig:
 
     def serve(self, max_seq_len: int) -> ModelConfig:
         """The same model for sequences of up to max_seq_len tokens, by which longrope picks its factors."""
-        if self.rope.is_long(max_seq_len):
-            logger.warning(
-                "all texts take the rotary factors for those over %d tokens; max_seq_len_override=%d takes the others",
-                *(2 * (int(self.rope.original_max_position_embeddings),)),
-            )
         return replace(self, max_position_embeddings=max_seq_len, windows=within(self.windows, max_seq_len))
 
 

@@ -6,31 +6,20 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
+from support.engine_info import engine_info
 
 from minisgl.cli.terminal_reporter import TerminalReporter, make_reporter
 from minisgl.env import ENV
 from minisgl.server.config import ServerConfig
 from minisgl.server.reporter import Reporter, facts_of
 
-INFO: Any = SimpleNamespace(
-    dtype="float32",
-    device="cpu",
-    max_seq_len=8192,
-    pool_len=65536,
-    page_size=16,
-    cache_type="radix",
-    max_running_req=64,
-    policy="lpm",
-    max_overtakes=9,
-    eviction="lru",
-    lookahead=256,
-    reserve="full",
-)
+INFO = engine_info(max_seq_len=8192, pool_len=65536, page_size=16, policy="lpm", max_overtakes=9, reserve="full")
 
 
 @pytest.fixture
@@ -143,7 +132,7 @@ def test_the_start_says_who_is_next_and_what_goes_first() -> None:
 
 
 def test_the_start_says_nothing_of_eviction_where_nothing_is_cached() -> None:
-    facts = facts_of(SimpleNamespace(**{**vars(INFO), "cache_type": "naive", "max_running_req": 1}))
+    facts = facts_of(replace(INFO, cache_type="naive", max_running_req=1))
     assert facts["policy"] == "lpm, max-overtakes 9, reserve full"
     assert facts["runs"] == "1 sequence at once"
 
@@ -151,7 +140,7 @@ def test_the_start_says_nothing_of_eviction_where_nothing_is_cached() -> None:
 def test_the_start_warns_of_a_pool_smaller_than_the_context(caplog: pytest.LogCaptureFixture) -> None:
     Reporter().small_pool(INFO)
     assert not caplog.messages
-    Reporter().small_pool(SimpleNamespace(**{**vars(INFO), "pool_len": 1024}))
+    Reporter().small_pool(replace(INFO, pool_len=1024))
     assert "holds 1,024 tokens, fewer than the context of 8,192" in caplog.text
 
 

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+from support.engine_info import engine_info
 from support.live_server import LiveServer, free_port
 from support.scripted_link import Item, ScriptedLink, make_engine_client
 
@@ -35,21 +35,6 @@ from minisgl.utils.logging import install_handler
 
 FORKS = multiprocessing.get_context("forkserver")  # imports everything once, for all servers
 FORKS.set_forkserver_preload(["support.lifecycle_server"])
-INFO: Any = SimpleNamespace(
-    dtype="float32",
-    device="cpu",
-    max_seq_len=512,
-    pool_len=2048,
-    page_size=1,
-    cache_type="radix",
-    max_running_req=64,
-    policy="fcfs",
-    max_overtakes=64,
-    eviction="lru",
-    lookahead=256,
-    reserve="estimate",
-    sampling_defaults={},
-)
 
 
 class Server(LiveServer):
@@ -114,7 +99,7 @@ class ScriptedEngine:
         await asyncio.sleep(self._load_s)
         if self._failure is not None:
             raise self._failure
-        return make_engine_client(link=self._link), INFO
+        return make_engine_client(link=self._link), engine_info()
 
     def shutdown(self) -> None:
         print("the engine is asked to end")
