@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -15,15 +15,20 @@ from torch import nn
 from minisgl.distributed import SINGLE, TPInfo
 from minisgl.utils import own_pages
 from minisgl.utils.grouped_tensor import GroupedTensor, dense
+from minisgl.utils.own_pages import Scratch
 
 
 @dataclass(frozen=True)
 class Placement:
-    """How a model's weights are stored, and which share of them this rank holds."""
+    """How a model's weights are stored, and which share of them this rank holds.
+
+    scratch: for what is there only while the model is loaded.
+    """
 
     dtype: torch.dtype
     device: torch.device
     tp: TPInfo = SINGLE
+    scratch: Scratch = field(default_factory=Scratch, compare=False, repr=False)
 
     def parameter(self, *shape: int) -> nn.Parameter:
         """Memory for one weight, with nothing written to it yet; never trained."""
@@ -40,8 +45,8 @@ class WeightSlot:
 
     shape: of the whole tensor in the checkpoint. dest: memory for this rank's part, which starts at `start` along
     `dim` and is as long as `dest` there; or else is made of `rows`, in that order. take_groups: gets that part instead
-    of `dest`, if it is grouped. offset: is added to every number. adopt: gets that part itself, which stays a view of
-    the checkpoint, if `dest` would be no more than its copy.
+    of `dest`, if it is grouped. offset: is added to every number. take: gets that part itself, which may be a view of
+    the checkpoint, instead of `dest`.
     """
 
     shape: tuple[int, ...]
@@ -51,7 +56,7 @@ class WeightSlot:
     take_groups: Callable[[GroupedTensor], None] | None = None
     rows: torch.Tensor | None = None
     offset: float = 0.0
-    adopt: Callable[[torch.Tensor], None] | None = None
+    take: Callable[[torch.Tensor], None] | None = None
 
     def cut(self, name: str, tensor: torch.Tensor | GroupedTensor) -> torch.Tensor | GroupedTensor:
         """This rank's part of the whole tensor, a view if it is in one piece.
@@ -69,14 +74,10 @@ class WeightSlot:
         part = self.cut(name, tensor)
         if self.take_groups is not None and isinstance(part, GroupedTensor):
             self.take_groups(part)
-        elif self.adopt is not None and isinstance(part, torch.Tensor) and self._would_copy(part):
-            self.adopt(part)
+        elif self.take is not None:
+            self.take(dense(part))
         else:
             self.dest.copy_(dense(part).float() + self.offset if self.offset else dense(part))
-
-    def _would_copy(self, part: torch.Tensor) -> bool:
-        kept = (self.dest.dtype, self.dest.device) == (part.dtype, part.device)
-        return kept and part.is_contiguous() and not self.offset
 
 
 class Layer(nn.Module, ABC):

@@ -84,7 +84,8 @@ class LMHead(Linear):
     ) -> None:
         share = _Share.of(vocab_size, place.tp)
         weight = tied_to.weight if tied_to is not None else share.parameter(hidden_size, place)
-        super().__init__(weight, None, place.tp)
+        all_of_it = tied_to is None and share.held == share.size
+        super().__init__(weight, None, place.tp, place.scratch if all_of_it else None)
         self.shape, self.share = (vocab_size, hidden_size), share
         self.tied = tied_to is not None
         if tied_to is not None:

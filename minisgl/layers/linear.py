@@ -6,6 +6,7 @@ Weights are [out, in], as in checkpoints. Source of the split: Megatron-LM, arXi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from torch import nn
@@ -14,22 +15,27 @@ from minisgl.distributed import TPInfo, all_reduce
 from minisgl.kernel.linear import GATES, add_norm_linear, linear
 from minisgl.layers.base import Layer, Placement, WeightSlot
 from minisgl.layers.norm import RMSNorm
-from minisgl.layers.packed import GroupedParts, PackedWeight, is_repacked
+from minisgl.layers.packed import GroupedParts, PackedWeight, is_repacked, same_place
+from minisgl.utils.own_pages import Scratch
 
 
 class Linear(Layer):
     """This rank's part of y = x W^T + b. Packing trades `weight` for `packed`: the same numbers in a kernel's order.
 
     A tensor that the checkpoint has grouped waits as it is: if all that make up the weight are, it is never written.
+    scratch: where a weight may wait to be packed. None: where it is, since others use it or not all of it is loaded.
     """
 
-    def __init__(self, weight: nn.Parameter, bias: nn.Parameter | None, tp: TPInfo) -> None:
+    def __init__(
+        self, weight: nn.Parameter, bias: nn.Parameter | None, tp: TPInfo, scratch: Scratch | None = None
+    ) -> None:
         super().__init__()
         self.weight: nn.Parameter | None = weight
         self.bias = bias
         self.tp = tp
         self.packed: PackedWeight | None = None
         self._groups = GroupedParts()
+        self._scratch, self._lent = scratch, False
 
     def multiply(self, x: torch.Tensor, bias: torch.Tensor | None, gate: str | None = None) -> torch.Tensor:
         """[T, in of this rank] -> [T, out of this rank]; gate: `GATES[gate]` of that."""
@@ -42,8 +48,11 @@ class Linear(Layer):
     def pack(self) -> None:
         assert self.weight is not None, "packed twice"
         self.packed = self._groups.pack(self.weight)
-        if self.packed is not None:
-            self.weight = None
+        if self.packed is None:
+            return
+        if self._scratch is not None and self._lent:
+            self._scratch.give_back(self.weight.data)
+        self.weight = None
 
     def slot(
         self,
@@ -55,16 +64,23 @@ class Linear(Layer):
         rows: torch.Tensor | None = None,
     ) -> WeightSlot:
         """For a tensor that makes up the rows `dest` of the weight; arguments as of WeightSlot."""
-        adopt = self._adopt if self._is_whole(dest) and is_repacked(dest) else None
-        return WeightSlot(shape, dest, dim, start, self._groups.taker(dest), rows, adopt=adopt)
+        take = partial(self._take, dest) if self._scratch is not None and is_repacked(dest) else None
+        return WeightSlot(shape, dest, dim, start, self._groups.taker(dest), rows, take=take)
+
+    def _take(self, dest: torch.Tensor, part: torch.Tensor) -> None:
+        """Packing will copy the weight: it need not be copied if `part` is all of it, or else not to new memory."""
+        assert self.weight is not None, "packed already"
+        assert self._scratch is not None
+        if self._is_whole(dest) and part.dtype == dest.dtype and part.is_contiguous():
+            self.weight = nn.Parameter(part, requires_grad=False)
+            return
+        if not self._lent:
+            self.weight, self._lent = nn.Parameter(self._scratch.take(self.weight), requires_grad=False), True
+        same_place(self.weight, dest).copy_(part)
 
     def _is_whole(self, dest: torch.Tensor) -> bool:
         """Whether the layer waits for nothing but the tensor that goes to `dest`, and is packed as soon as it comes."""
         return self.weight is not None and dest.shape == self.weight.shape and self.bias is None
-
-    def _adopt(self, tensor: torch.Tensor) -> None:
-        """Packing will copy it, so it need not be copied here."""
-        self.weight = nn.Parameter(tensor, requires_grad=False)
 
 
 class ColumnParallelLinear(Linear):
@@ -79,7 +95,8 @@ class ColumnParallelLinear(Linear):
     ) -> None:
         shares = {name: place.tp.shard(name, size) for name, size in parts.items()}
         rows = sum(shares.values())
-        super().__init__(place.parameter(rows, in_features), place.parameter(rows) if bias else None, place.tp)
+        bias_vector = place.parameter(rows) if bias else None
+        super().__init__(place.parameter(rows, in_features), bias_vector, place.tp, place.scratch)
         self.in_features, self.parts, self.shares, self.gate = in_features, dict(parts), shares, gate
 
     def slots(self) -> dict[str, WeightSlot]:
@@ -147,7 +164,7 @@ class RowParallelLinear(Linear):
     def __init__(self, in_features: int, out_features: int, bias: bool, place: Placement) -> None:
         share = place.tp.shard("in_features", in_features)
         bias_vector = place.parameter(out_features) if bias else None
-        super().__init__(place.parameter(out_features, share), bias_vector, place.tp)
+        super().__init__(place.parameter(out_features, share), bias_vector, place.tp, place.scratch)
         self.shape, self.start = (out_features, in_features), place.tp.rank * share
 
     def slots(self) -> dict[str, WeightSlot]:

@@ -46,8 +46,13 @@ class GroupedParts:
             in_order = sorted(parts, key=lambda part: part[0].data_ptr())
             return GroupedWeight([tensor for _, tensor in in_order])
         for dest, tensor in parts:
-            dest.copy_(tensor.dequantize())
+            same_place(weight, dest).copy_(tensor.dequantize())
         return pack_weight(weight)
+
+
+def same_place(weight: torch.Tensor, dest: torch.Tensor) -> torch.Tensor:
+    """The part of `weight` that lies in its memory as `dest` in that of another, or of the same, weight."""
+    return weight.as_strided(dest.size(), dest.stride(), dest.storage_offset())
 
 
 class PlainWeight:

@@ -124,9 +124,10 @@ class BaseCausalLM(nn.Module, ABC):
             self._weights().take(name, tensor)
 
     def finish_loading(self) -> None:
-        """ValueError that names every tensor that never came."""
+        """ValueError that names tensors that never came."""
         self._weights().finish()
         self._pending = None
+        self.place.scratch.clear()
 
     def init_dummy_weights(self, seed: int) -> None:
         """Small random weights in place of a checkpoint, and loading is finished.

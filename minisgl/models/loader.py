@@ -29,9 +29,9 @@ def load_model(
     """The model of `config` on `device`, with this rank's share of the weights in `dtype`.
 
     load_format: "dummy" makes random weights, the same every time, and reads nothing. Besides the model, memory holds
-    one tensor of the checkpoint with its copy in `dtype`, and one layer while it is packed. Shows a bar on stderr if
-    that is a terminal and it takes long. Raises ValueError naming the checkpoint and the tensor that is missing,
-    unknown or of another shape, or the file that is damaged.
+    one tensor of the checkpoint with its copy in `dtype`, and one layer of each shape that is packed. Shows a bar on
+    stderr if that is a terminal and it takes long. Raises ValueError naming the checkpoint and the tensor that is
+    missing, unknown or of another shape, or the file that is damaged.
     """
     model = create_model(config, dtype, device, tp)
     if load_format == "dummy":

@@ -18,7 +18,7 @@ from minisgl.layers import (
     RMSNorm,
     RowParallelLinear,
 )
-from minisgl.layers.packed import GroupedWeight
+from minisgl.layers.packed import GroupedWeight, is_repacked
 from minisgl.utils.grouped_tensor import GroupedTensor, dense
 
 CPU = torch.device("cpu")
@@ -141,15 +141,54 @@ def test_a_share_of_the_inputs_becomes_floats_only_where_it_cuts_a_group(inputs:
 
 
 @pytest.mark.skipif(not has_cpp(torch.empty(0)), reason="no C++ kernels here")
-def test_one_part_in_floats_makes_the_whole_weight_floats():
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_one_part_in_floats_makes_the_whole_weight_floats(dtype: torch.dtype):
     tensors = {f"{name}.weight": grouped(size, 64) for name, size in PARTS.items()}
     tensors |= {"v_proj.weight": tensors["v_proj.weight"].dequantize()}
-    layer = ColumnParallelLinear(64, PARTS, False, place(SINGLE))
+    layer = ColumnParallelLinear(64, PARTS, False, place(SINGLE, dtype))
     load(layer, tensors)
     layer.pack()
     assert not isinstance(layer.packed, GroupedWeight)
-    expected = torch.cat([F.linear(random(5, 64), dense(t)) for t in tensors.values()], dim=-1)
-    torch.testing.assert_close(layer(random(5, 64)), expected)
+    x = random(5, 64).to(dtype)
+    expected = torch.cat([F.linear(x, dense(t).to(dtype)) for t in tensors.values()], dim=-1)
+    torch.testing.assert_close(layer(x), expected)
+
+
+NEEDS_PACKING = pytest.mark.skipif(
+    not is_repacked(torch.empty(1, 1, dtype=torch.bfloat16)), reason="no prepacked matmul on this processor"
+)
+
+
+def joined_layers(number: int) -> tuple[list[ColumnParallelLinear], list[dict[str, torch.Tensor]]]:
+    """In one place, and their tensors."""
+    same = place(SINGLE, torch.bfloat16)
+    layers = [ColumnParallelLinear(64, PARTS, False, same) for _ in range(number)]
+    return layers, [{f"{name}.weight": random(size, 64) + i for name, size in PARTS.items()} for i in range(number)]
+
+
+@NEEDS_PACKING
+def test_layers_that_are_packed_one_after_the_other_wait_in_the_same_memory():
+    layers, tensors = joined_layers(3)
+    addresses = set()
+    for layer, given in zip(layers, tensors, strict=True):
+        load(layer, given)
+        assert layer.weight is not None
+        addresses.add(layer.weight.data_ptr())
+        layer.pack()
+    assert len(addresses) == 1
+
+
+@NEEDS_PACKING
+def test_layers_whose_tensors_come_by_turns_do_not_disturb_each_other():
+    layers, tensors = joined_layers(3)
+    for name in tensors[0]:
+        for layer, given in zip(layers, tensors, strict=True):
+            layer.slots()[name].load(name, given[name])
+    x = random(5, 64).bfloat16()
+    for layer, given in zip(layers, tensors, strict=True):
+        layer.pack()
+        weight = torch.cat(list(given.values())).bfloat16()
+        torch.testing.assert_close(layer(x), F.linear(x, weight), rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("packed", [False, True])

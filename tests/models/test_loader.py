@@ -16,10 +16,11 @@ from support.gguf_variants import DATA, as_architecture, llama_variant
 from minisgl.distributed import SINGLE, TPInfo
 from minisgl.kernel import has_cpp
 from minisgl.layers.linear import Linear
-from minisgl.layers.packed import GroupedWeight
+from minisgl.layers.packed import GroupedWeight, is_repacked
 from minisgl.models import BaseCausalLM, ModelConfig, load_model, loader, open_checkpoint
 from minisgl.models.gguf_checkpoint import GGUFCheckpoint
 from minisgl.utils.grouped_tensor import GroupedTensor
+from minisgl.utils.own_pages import Scratch
 
 LLAMA = DATA / "llama_f32.gguf"
 TINY = DATA.parent / "tiny"
@@ -86,6 +87,23 @@ def test_integers_wait_only_until_their_layer_is_packed() -> None:
     packed = [layer.packed for layer in model.modules() if isinstance(layer, Linear)]
     assert all(isinstance(weight, GroupedWeight) for weight in packed)
     assert not any(layer.weight is not None for layer in model.modules() if isinstance(layer, Linear))
+
+
+@pytest.mark.skipif(
+    not is_repacked(torch.empty(1, 1, dtype=torch.bfloat16)), reason="no prepacked matmul on this processor"
+)
+def test_the_memory_in_which_layers_waited_to_be_packed_is_gone_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited, give_back = [], Scratch.give_back
+
+    def noted(scratch: Scratch, tensor: torch.Tensor) -> None:
+        waited.append(weakref.ref(tensor))
+        give_back(scratch, tensor)
+
+    monkeypatch.setattr(Scratch, "give_back", noted)
+    model = load(open_checkpoint(LLAMA), torch.bfloat16)
+    assert len(waited) > 1
+    assert all(ref() is None for ref in waited)
+    assert model.place.dtype == torch.bfloat16
 
 
 def test_checkpoints_keep_no_tensor_that_they_gave_away(tmp_path: Path) -> None:
