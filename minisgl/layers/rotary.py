@@ -51,6 +51,8 @@ class RotaryEmbedding(nn.Module):
         if factors.shape != (self.num_turning,):
             expected, got = [self.num_turning], list(factors.shape)
             raise ValueError(f"tensor {name!r}: expected shape {expected}, got {got}")
+        if not bool(((factors > 0) & factors.isfinite()).all()):
+            raise ValueError(f"tensor {name!r} holds what is no number above 0")
         divided = self.inv_freq[: self.num_turning] / factors.to(self.inv_freq)
         self.inv_freq = torch.cat((divided, self.inv_freq[self.num_turning :]))
 

@@ -9,7 +9,8 @@ import torch
 
 # More is a damaged file, not a model: of heads, tokens, features; of what takes long to make one by one.
 MAX_COUNT = 2**24
-_MAX_COUNTS = dict.fromkeys(("num_hidden_layers", "num_experts", "num_local_experts"), 2**12)
+MAX_LAYERS = 2**10
+_MAX_COUNTS = dict.fromkeys(("num_hidden_layers", "num_experts", "num_local_experts"), MAX_LAYERS)
 _FLOAT = torch.finfo(torch.float32)  # in which all numbers end up
 
 

@@ -68,6 +68,9 @@ class _Metadata:
             raise ValueError(f"tokenizer.ggml.pre={self.split!r} is not supported; supported: {', '.join(_SPLITS)}")
         self.tokens: list[str] = self.need("tokens")
         self.types: list[int] = self.get("token_type") or [_NORMAL] * len(self.tokens)
+        for key, values in (("token_type", self.types), ("scores", self.get("scores", self.tokens))):
+            if len(values) != len(self.tokens):
+                raise ValueError(f"tokenizer.ggml.{key} has {len(values)} entries for {len(self.tokens)} tokens")
 
     def get(self, key: str, default: Any = None) -> Any:
         return self._metadata.get(f"tokenizer.ggml.{key}", default)

@@ -9,18 +9,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from minisgl.utils.byte_cursor import ByteCursor
+from minisgl.utils.gguf_kinds import check_kinds
 from minisgl.utils.mapped_file import MappedFile
 
 FLOATS = ("F32", "F16", "BF16")
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 _STRING, _ARRAY = 8, 9
+_MAX_ARRAY = 2**22  # vocabularies and their merges are far smaller, and every value becomes an object
 _NUMBERS = {0: "u1", 1: "i1", 2: "<u2", 3: "<i2", 4: "<u4", 5: "<i4", 6: "<f4", 7: "?", 10: "<u8", 11: "<i8", 12: "<f8"}
 _TYPE_NAMES = {int(kind): str(kind.name) for kind in GGMLQuantizationType}
 _SUPPORTED = (*FLOATS, "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K", "MXFP4")
@@ -54,6 +57,7 @@ class GGUFHeader:
         cursor = ByteCursor(self._file.data, self.path)
         num_tensors, num_keys = _read_header(cursor)
         self.metadata = _read_metadata(cursor, num_keys)
+        check_kinds(self.metadata, self.path)
         self.tensors = _read_table(cursor, num_tensors, self.metadata.get("general.alignment", 32))
 
 
@@ -93,6 +97,8 @@ def _read_value(cursor: ByteCursor) -> Any:
     if kind != _ARRAY:
         return _read_values(cursor, kind, 1)[0]
     kind, count = cursor.uint(4), cursor.uint(8)
+    if count > _MAX_ARRAY:
+        raise cursor.error(f"{count} values in one array, and {_MAX_ARRAY} are the most")
     return _read_values(cursor, kind, count)
 
 
@@ -117,7 +123,17 @@ def _read_table(cursor: ByteCursor, num_tensors: int, alignment: Any) -> dict[st
             raise cursor.error("given twice")
         entries[name] = _read_entry(cursor, alignment)
     start = -(-cursor.pos // alignment) * alignment
-    return {name: _locate(cursor, name, start, *entry) for name, entry in entries.items()}
+    tensors = {name: _locate(cursor, name, start, *entry) for name, entry in entries.items()}
+    _check_apart(cursor, tensors)
+    return tensors
+
+
+def _check_apart(cursor: ByteCursor, tensors: dict[str, TensorInfo]) -> None:
+    by_offset = sorted(tensors.values(), key=lambda info: info.offset)
+    for before, info in pairwise(by_offset):
+        if info.offset < before.offset + before.num_bytes:
+            cursor.what = f"tensor {info.name!r}"
+            raise cursor.error(f"lies over tensor {before.name!r}")
 
 
 def _read_entry(cursor: ByteCursor, alignment: int) -> tuple[tuple[int, ...], str, int]:

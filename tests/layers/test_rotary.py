@@ -49,6 +49,9 @@ def test_a_tokens_rotation_does_not_depend_on_its_batch_mates():
 
 def test_dividing_the_frequencies_slows_the_turns():
     slowed = rotary(8)
+    for bad in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=r"'rope_freqs\.weight' holds what is no number above 0"):
+            slowed.divide_frequencies("rope_freqs.weight", torch.tensor([1.0, 2.0, 4.0, bad]))
     slowed.divide_frequencies("rope_freqs.weight", torch.tensor([1.0, 2.0, 4.0, 8.0]))
     assert torch.equal(slowed(torch.tensor([8])).cos[..., 3], rotary(8)(torch.tensor([1])).cos[..., 3])
     assert torch.equal(slowed(torch.tensor([8])).cos[..., 0], rotary(8)(torch.tensor([8])).cos[..., 0])

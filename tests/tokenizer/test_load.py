@@ -34,7 +34,8 @@ def test_a_folder_with_one_gguf_file_gives_that_files_tokenizer(tmp_path: Path, 
     [
         ({"model": "rwkv"}, r"tokenizer\.ggml\.model='rwkv'"),
         ({"eos_token_id": 999}, r"tokenizer\.ggml\.eos_token_id=999 is outside"),
-        ({"token_type": [1, 1]}, "argument 2 is shorter"),
+        ({"token_type": [1, 1]}, r"tokenizer\.ggml\.token_type has 2 entries for 265 tokens"),
+        ({"scores": [1.0]}, r"tokenizer\.ggml\.scores has 1 entries for 265 tokens"),
     ],
 )
 def test_what_is_wrong_in_a_gguf_file_is_said_with_its_name(tmp_path: Path, changes, message):

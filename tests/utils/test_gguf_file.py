@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,41 @@ def test_a_name_given_twice_is_refused(small: Path) -> None:
     rewrite(small, b"an.int", b"a.bool")
     with pytest.raises(ValueError, match=r"metadata key 'a\.bool': given twice"):
         GGUFFile(small)
+
+
+def test_tensors_that_share_bytes_are_refused(small: Path) -> None:
+    rewrite(small, entry("two.bias", (3,), 0, 96), entry("two.bias", (3,), 0, 64))
+    with pytest.raises(ValueError, match=r"tensor 'two\.bias': lies over tensor 'one\.weight'"):
+        GGUFFile(small)
+
+
+def test_an_array_of_more_values_than_any_vocabulary_is_refused_unread(tmp_path: Path) -> None:
+    header = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q", 1) + b"a"
+    with (tmp_path / "large.gguf").open("wb") as file:
+        file.write(header + struct.pack("<IIQ", 9, 0, 2**23))
+        file.truncate(2**24)
+    with pytest.raises(ValueError, match=r"metadata key 'a': 8388608 values in one array, and 4194304 are the most"):
+        GGUFFile(tmp_path / "large.gguf")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("tokenizer.ggml.eos_token_id", "x", "'x', not a token id"),
+        ("tokenizer.ggml.bos_token_id", 1.5, "1.5, not a token id"),
+        ("tokenizer.ggml.add_bos_token", 1, "1, not true or false"),
+        ("tokenizer.ggml.pre", ["a"], "['a'], not a text"),
+        ("tokenizer.chat_template", 5, "5, not a text"),
+        ("tokenizer.chat_templates", "x", "'x', not a list of texts"),
+        ("tokenizer.ggml.tokens", [1, 2], "[1, 2], not a list of texts"),
+        ("tokenizer.ggml.token_type", 0, "0, not a list of integers"),
+        ("tokenizer.ggml.scores", ["a"], "['a'], not a list of numbers"),
+    ],
+)
+def test_metadata_of_another_kind_is_refused_by_its_key(key: str, value: Any, message: str, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "odd.gguf", METADATA | {key: value}, {"one.bias": (torch.arange(3.0), "F32")})
+    with pytest.raises(ValueError, match=re.escape(f"odd.gguf: {key} is {message}")):
+        GGUFFile(path)
 
 
 def test_the_alignment_of_the_file_is_obeyed(tmp_path: Path) -> None:
