@@ -37,6 +37,8 @@ class ModelConfig:
     attn_sinks: see `minisgl.attention.AttnForm`. local_layers: those whose kind is sliding_attention, be their window
     ever so wide. local_rope: how these turn, None: as the others. hidden_act: a key of `minisgl.kernel.linear.GATES`.
     logit_softcap: a logit x becomes logit_softcap * tanh(x / logit_softcap); 0: x.
+    embedding_multiplier: of token vectors. residual_multiplier: of what attention and MLP add. logits_scaling: logits
+    are divided by it.
     """
 
     architecture: str
@@ -63,6 +65,9 @@ class ModelConfig:
     hidden_act: str = "silu"
     logit_softcap: float = 0.0
     experts: ExpertConfig | None = None
+    embedding_multiplier: float = 1.0
+    residual_multiplier: float = 1.0
+    logits_scaling: float = 1.0
     dtype: torch.dtype = torch.float32
 
     def __post_init__(self) -> None:

@@ -24,7 +24,7 @@ _END_TEXTS = frozenset(
         *("<end_of_turn>", "</s>", "<|return|>", "<|call|>"),
     )
 )
-_PERMUTED = ("llama", "smollm3")  # whose q and k have the rows in another order than Hugging Face
+_PERMUTED = ("llama", "smollm3", "granite")  # whose q and k have the rows in another order than Hugging Face
 _WHOLE_NORMS = ("gemma2", "gemma3")  # whose norms are what is multiplied by; Hugging Face has 1 less
 _CONTROL = 3  # llama.cpp's type of tokens that are no text
 

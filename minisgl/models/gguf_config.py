@@ -22,6 +22,7 @@ _ARCHITECTURES = {
     "smollm3": "SmolLM3ForCausalLM",
     "phi3": "Phi3ForCausalLM",
     "olmo2": "Olmo2ForCausalLM",
+    "granite": "GraniteForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
     "gemma3": "Gemma3ForCausalLM",
     "gpt-oss": "GptOssForCausalLM",
@@ -43,6 +44,11 @@ _GEMMA = {
 _LOCAL_ROPE = {"Gemma3ForCausalLM": 10000.0, "Olmo3ForCausalLM": None}
 # Keys that llama.cpp heeds and nobody here does, with the one value that says nothing.
 _UNHEEDED = {"attention.causal": True, "rope.scaling.yarn_log_multiplier": 0.0}
+_GRANITE = {
+    "embedding_scale": "embedding_multiplier",
+    "residual_scale": "residual_multiplier",
+    "logit_scale": "logits_scaling",
+}
 _TOKENS = {"bos_token_id": "tokenizer.ggml.bos_token_id", "eos_token_id": "tokenizer.ggml.eos_token_id"}
 
 
@@ -67,6 +73,7 @@ def hf_config(file: GGUFFile) -> dict[str, Any]:
         **_biases(meta),
         **_experts(meta),
         **_gemma(meta),
+        **_granite(meta),
     }
     if window := meta.get("attention.sliding_window"):
         config["sliding_window"] = window
@@ -168,6 +175,15 @@ def _gemma(meta: _Metadata) -> dict[str, Any]:
     scalar = hidden // heads if is_27b else meta.number("attention.key_length", hidden // heads)
     given = {name: value for key, name in _GEMMA.items() if (value := meta.get(key)) is not None}
     return {"query_pre_attn_scalar": scalar, "layer_types": _layer_types(meta, num_layers), **given}
+
+
+def _granite(meta: _Metadata) -> dict[str, float]:
+    """A scale that a file leaves out, or has as 0, is 1, but that of scores is the usual one."""
+    if meta.architecture != "granite":
+        return {}
+    scale = meta.number("attention.scale", 0) or _heads(meta)["head_dim"] ** -0.5
+    given = {name: value for key, name in _GRANITE.items() if (value := meta.number(key, 0))}
+    return {"attention_multiplier": scale, **given}
 
 
 def _layer_types(meta: _Metadata, num_layers: int) -> list[str]:

@@ -34,6 +34,7 @@ _FILES = {
     "Gemma3ForCausalLM": "gemma3",
     "Gemma3ForConditionalGeneration": "gemma3",
     "Olmo3ForCausalLM": "olmo3",
+    "GraniteForCausalLM": "granite",
     "GptOssForCausalLM": "gpt_oss",
 }
 

@@ -21,6 +21,8 @@ _LLAMA3 = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 _QWEN2 = _LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+# GPT-2's, behind a cut before and after every digit.
+_DIGITS = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _PUNCTUATION = r" ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 
@@ -41,6 +43,7 @@ _SPLITS: dict[str, str | None] = {
     "olmo": None,
     "phi-2": None,
     "smollm": None,
+    "refact": _DIGITS,  # Granite
     "qwen2": _QWEN2,
     "deepseek-r1-qwen": _QWEN2,
     "llama-bpe": _LLAMA3,

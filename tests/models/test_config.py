@@ -10,6 +10,7 @@ import torch
 from support.hf_configs import MINIMAL, read
 from transformers import (
     GptOssConfig,
+    GraniteConfig,
     LlamaConfig,
     MistralConfig,
     Olmo2Config,
@@ -46,7 +47,10 @@ def test_both_spellings_of_the_dtype_are_read(name: str):
 
 @pytest.mark.parametrize(
     "theirs",
-    [GptOssConfig, LlamaConfig, MistralConfig, Olmo2Config, Olmo3Config, Phi3Config, Qwen2Config, SmolLM3Config],
+    [
+        *(GptOssConfig, GraniteConfig, LlamaConfig, MistralConfig, Olmo2Config, Olmo3Config),
+        *(Phi3Config, Qwen2Config, SmolLM3Config),
+    ],
 )
 def test_what_a_config_leaves_out_is_what_the_class_of_transformers_has(theirs: Any):
     minimal = MINIMAL | {"architectures": [theirs.__name__.replace("Config", "ForCausalLM")], "num_attention_heads": 32}

@@ -12,6 +12,7 @@ from transformers import (
     Gemma2Config,
     Gemma3Config,
     Gemma3TextConfig,
+    GraniteConfig,
     LlamaConfig,
     MistralConfig,
     Olmo2Config,
@@ -47,6 +48,12 @@ LONGROPE = {
 YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 8.0, "original_max_position_embeddings": 32}
 LLAMA3 = YARN | {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 CAPS: dict[str, Any] = {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0}  # low, so that they matter
+MULTIPLIERS = {
+    "embedding_multiplier": 3.0,
+    "attention_multiplier": 0.4,
+    "residual_multiplier": 0.6,
+    "logits_scaling": 1.7,
+}
 VISION = {
     "hidden_size": 16,
     "intermediate_size": 24,
@@ -100,6 +107,9 @@ CONFIGS: dict[str, Any] = {
             "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
         },
     ),
+    "granite": GraniteConfig(**SHAPE),
+    "granite, multipliers": GraniteConfig(**SHAPE, **MULTIPLIERS),
+    "granite, biases, tied": GraniteConfig(**SHAPE | {"tie_word_embeddings": True}, attention_bias=True, mlp_bias=True),
     "gemma2": Gemma2Config(**SHAPE | CAPS, **WINDOW, head_dim=24, query_pre_attn_scalar=20),
     "gemma2, tied, biases, listed layers, no caps": Gemma2Config(
         **SHAPE | {"tie_word_embeddings": True, "attn_logit_softcapping": None, "final_logit_softcapping": None},

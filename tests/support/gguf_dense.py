@@ -13,7 +13,7 @@ from transformers import Gemma2Config, Gemma3TextConfig, Olmo3Config, Phi3Config
 
 ARCHITECTURES = {name: arch for arch, name in MODEL_ARCH_NAMES.items()}
 WINDOWED = ("phi3", "gemma2", "gemma3_text", "olmo3", "gpt_oss")  # whose window the converter writes
-PERMUTED = ("llama", "mistral", "mixtral", "smollm3")
+PERMUTED = ("llama", "mistral", "mixtral", "smollm3", "granite")
 ATTENTION_FACTOR = 1.25
 BASE = {"rope_type": "default", "rope_theta": 1e3}
 TIED = SHAPE | {"tie_word_embeddings": True}
@@ -29,7 +29,7 @@ MODELS = {
             "phi3",
             "phi3, a window",
         ),
-        *("olmo2", "olmo3"),
+        *("olmo2", "olmo3", "granite, multipliers"),
     )
 } | {
     "olmo3, another base": Olmo3Config(
@@ -120,6 +120,11 @@ def dense_metadata(config: Any) -> dict[str, Any]:
     for key in ("attn_logit_softcapping", "final_logit_softcapping"):
         if getattr(config, key, None):
             metadata[key] = getattr(config, key)
+    if config.model_type == "granite":
+        metadata["attention.scale"] = config.attention_multiplier
+        metadata["embedding_scale"] = config.embedding_multiplier
+        metadata["residual_scale"] = config.residual_multiplier
+        metadata["logit_scale"] = config.logits_scaling
     if rope["rope_type"] == "longrope":
         metadata["rope.scaling.original_context_length"] = rope["original_max_position_embeddings"]
         metadata["rope.scaling.attn_factor"] = ATTENTION_FACTOR

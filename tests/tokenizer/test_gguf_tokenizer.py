@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.ggml_metadata import byte_level_metadata, sentencepiece_metadata
+from tokenizers import pre_tokenizers
 
 from minisgl.tokenizer import Tokenizer
 from minisgl.tokenizer.gguf_tokenizer import tokenizer_from_gguf
@@ -121,6 +122,7 @@ def test_each_pre_tokenizer_cuts_digits_its_own_way(pre, pieces):
     ("pre", "pieces"),
     [
         ("olmo", ["AbCd", "'s", " 1234", " x", "/", "\n", "\n", "YZ"]),
+        ("refact", ["AbCd", "'s", " ", "1", "2", "3", "4", " x", "/", "\n", "\n", "YZ"]),
         ("qwen2", ["AbCd", "'s", " ", "1", "2", "3", "4", " x", "/\n\n", "YZ"]),
         ("dbrx", ["AbCd", "'s", " ", "123", "4", " x", "/\n\n", "YZ"]),
         ("smaug-bpe", ["AbCd", "'s", " ", "123", "4", " x", "/\n\n", "YZ"]),
@@ -132,6 +134,16 @@ def test_each_pre_tokenizer_cuts_words_its_own_way(pre, pieces):
     text = "AbCd's 1234 x/\n\nYZ"
     cut = build(byte_level_metadata(pre=pre)).backend.pre_tokenizer.pre_tokenize_str(text)
     assert [text[start:end] for _, (start, end) in cut] == pieces
+
+
+def test_refact_cuts_texts_as_two_steps_of_hugging_face_do_digits_first():
+    """The pre-tokenizer that the tokenizer.json of Granite 3 has."""
+    digits, gpt2 = pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
+    theirs = pre_tokenizers.Sequence([digits, gpt2])
+    ours = build(byte_level_metadata(pre="refact")).backend.pre_tokenizer
+    rng = random.Random(0)
+    for text in ("".join(rng.choices(ALPHABET, k=12)) for _ in range(500)):
+        assert ours.pre_tokenize_str(text) == theirs.pre_tokenize_str(text), repr(text)
 
 
 @pytest.mark.parametrize(("pre", "pieces"), [("llama-bpe", ["whole"]), ("tekken", ["whole"]), ("dbrx", list("whole"))])
