@@ -40,7 +40,7 @@ class GGUFCheckpoint:
         self.path = path
         self.file = GGUFFile(path)
         self._architecture = str(self.file.metadata.get("general.architecture"))
-        if (num_parts := self.file.metadata.get("split.count", 1)) > 1:
+        if (num_parts := self.file.metadata.get("split.count", 1)) not in (0, 1):
             raise ValueError(f"{path} is one of the {num_parts} parts of a split model, which have to be merged first")
         self._names = {name: self._known_name(name) for name in self.file.tensors if name not in LONGROPE}
         self._config = hf_config(self.file)
@@ -53,8 +53,11 @@ class GGUFCheckpoint:
         return self._config
 
     def end_token_ids(self) -> frozenset[int]:
-        named = (self._tokenizer(f"{token}_token_id") for token in _END_IDS)
-        return frozenset(token_id for token_id in named if token_id is not None) | self._end_tokens_by_text()
+        named = {key: self._tokenizer(key) for key in (f"{token}_token_id" for token in _END_IDS)}
+        for key, token_id in named.items():
+            if not isinstance(token_id, int | None):
+                raise ValueError(f"{self.path}: tokenizer.ggml.{key} is {token_id!r}, not a token id")
+        return frozenset(named.values()) - {None} | self._end_tokens_by_text()
 
     def sampling_defaults(self) -> Defaults:
         return from_gguf(self.path, self.file.metadata)

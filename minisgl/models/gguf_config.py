@@ -62,10 +62,10 @@ def hf_config(file: GGUFFile) -> dict[str, Any]:
         "architectures": [meta.hf_class],
         "model_type": model_type_of(meta.hf_class),
         "hidden_act": "silu",
-        "hidden_size": meta.number("embedding_length"),
-        "num_hidden_layers": meta.number("block_count"),
-        "intermediate_size": meta.number("feed_forward_length"),
-        "max_position_embeddings": meta.number("context_length"),
+        "hidden_size": meta.count("embedding_length"),
+        "num_hidden_layers": meta.count("block_count"),
+        "intermediate_size": meta.count("feed_forward_length"),
+        "max_position_embeddings": meta.count("context_length"),
         "rms_norm_eps": meta.number("attention.layer_norm_rms_epsilon"),
         "vocab_size": _vocab_size(file),
         "tie_word_embeddings": "output.weight" not in file.tensors,
@@ -114,8 +114,15 @@ class _Metadata:
         value = self.get(key, default)
         if isinstance(value, list) and len(set(value)) == 1:
             value = value[0]
-        if not isinstance(value, int | float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise self.error(key, f"is {value!r}, not a number")
+        return value
+
+    def count(self, key: str, default: int | None = None) -> int:
+        """A number of things, at least one."""
+        value = self.number(key, default)
+        if not isinstance(value, int) or value < 1:
+            raise self.error(key, f"is {value!r}, not an integer above 0")
         return value
 
     def error(self, key: str, problem: str) -> ValueError:
@@ -130,13 +137,13 @@ def _vocab_size(file: GGUFFile) -> int:
 
 
 def _heads(meta: _Metadata) -> dict[str, int]:
-    num_heads = meta.number("attention.head_count")
-    head_dim = meta.number("attention.key_length", meta.number("embedding_length") // num_heads)
-    if meta.number("attention.value_length", head_dim) != head_dim:
+    num_heads = meta.count("attention.head_count")
+    head_dim = meta.count("attention.key_length", meta.count("embedding_length") // num_heads)
+    if meta.count("attention.value_length", head_dim) != head_dim:
         raise meta.error("attention.value_length", f"differs from the length of keys, {head_dim}")
     return {
         "num_attention_heads": num_heads,
-        "num_key_value_heads": meta.number("attention.head_count_kv", num_heads),
+        "num_key_value_heads": meta.count("attention.head_count_kv", num_heads),
         "head_dim": head_dim,
     }
 
@@ -153,10 +160,10 @@ def _experts(meta: _Metadata) -> dict[str, Any]:
     """Which layers have none is seen from the tensors; llama.cpp knows by the architecture whether weights sum to 1."""
     if not meta.get("expert_count"):
         return {}
-    layers = range(meta.number("block_count"))
+    layers = range(meta.count("block_count"))
     return {
-        "num_local_experts": meta.number("expert_count"),
-        "num_experts_per_tok": meta.number("expert_used_count"),
+        "num_local_experts": meta.count("expert_count"),
+        "num_experts_per_tok": meta.count("expert_used_count"),
         "moe_intermediate_size": meta.get("expert_feed_forward_length"),
         "shared_expert_intermediate_size": meta.get("expert_shared_feed_forward_length"),
         "norm_topk_prob": meta.architecture != "qwen2moe",
@@ -168,11 +175,9 @@ def _gemma(meta: _Metadata) -> dict[str, Any]:
     """No key says by what the largest models divide scores: Google's code has it, and llama.cpp knows them by size."""
     if meta.architecture not in _GEMMA_27B:
         return {}
-    hidden, heads, num_layers = (
-        meta.number(key) for key in ("embedding_length", "attention.head_count", "block_count")
-    )
+    hidden, heads, num_layers = (meta.count(key) for key in ("embedding_length", "attention.head_count", "block_count"))
     is_27b = num_layers == _GEMMA_27B[meta.architecture]
-    scalar = hidden // heads if is_27b else meta.number("attention.key_length", hidden // heads)
+    scalar = hidden // heads if is_27b else meta.count("attention.key_length", hidden // heads)
     given = {name: value for key, name in _GEMMA.items() if (value := meta.get(key)) is not None}
     return {"query_pre_attn_scalar": scalar, "layer_types": _layer_types(meta, num_layers), **given}
 
@@ -192,16 +197,20 @@ def _layer_types(meta: _Metadata, num_layers: int) -> list[str]:
         return [FULL] * num_layers
     if isinstance(pattern, list):
         return [LOCAL if has_window else FULL for has_window in pattern]
+    if not isinstance(pattern, int):
+        raise meta.error("attention.sliding_window_pattern", f"is {pattern!r}, not an integer or a list")
     return [LOCAL if pattern == 0 or i % pattern < pattern - 1 else FULL for i in range(num_layers)]
 
 
 def _rope(meta: _Metadata, head_dim: int) -> dict[str, Any]:
     rope = {"rope_theta": meta.number("rope.freq_base", 10000.0), "rope_type": "default", **_part(meta, head_dim)}
     kind = meta.get("rope.scaling.type", "linear")
-    factor = meta.number("rope.scaling.factor", meta.number("rope.scale_linear", 1.0))
+    factor = meta.number("rope.scaling.factor", meta.number("rope.scale_linear", 1.0)) or 1.0
+    if factor < 0:
+        raise meta.error("rope.scaling.factor", f"is {factor}, below 0")
     if LONGROPE.keys() & meta.file.tensors.keys():
         return rope | _longrope(meta)
-    if kind == "none" or (kind == "linear" and factor in (0, 1)):
+    if kind == "none" or (kind == "linear" and factor == 1):
         return rope
     return rope | {"rope_type": kind, "factor": factor} | (_yarn(meta, factor) if kind == "yarn" else {})
 
@@ -213,7 +222,7 @@ def _local_rope(meta: _Metadata, rope: dict[str, Any]) -> dict[str, Any]:
 
 
 def _part(meta: _Metadata, head_dim: int) -> dict[str, float]:
-    turning = meta.number("rope.dimension_count", head_dim)
+    turning = meta.count("rope.dimension_count", head_dim)
     if turning == head_dim:
         return {}
     if not MODELS[meta.hf_class]().turns_in_part:

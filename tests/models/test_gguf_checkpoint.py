@@ -60,6 +60,7 @@ def test_a_file_without_a_head_is_tied(tmp_path: Path) -> None:
         ({"llama.rope.scaling.type": "none"}, {"rope_type": "default"}),
         ({"llama.rope.scaling.factor": 4.0}, {"rope_type": "linear", "factor": 4.0}),
         ({"llama.rope.scaling.type": "linear", "llama.rope.scaling.factor": 1.0}, {"rope_type": "default"}),
+        ({"llama.rope.scaling.factor": 0.0}, {"rope_type": "default"}),
         ({"llama.rope.scale_linear": 2.0}, {"rope_type": "linear", "factor": 2.0}),
         (
             {
@@ -99,7 +100,13 @@ def test_one_value_for_each_layer_is_one_value_if_all_agree(tmp_path: Path) -> N
         ({"llama.block_count": None}, r"llama\.block_count is None, not a number"),
         ({"llama.attention.value_length": 32}, r"llama\.attention\.value_length differs .* 64"),
         ({"llama.rope.dimension_count": 32}, r"llama\.rope\.dimension_count rotates a part of head_dim=64"),
+        ({"llama.attention.head_count": 0}, r"llama\.attention\.head_count is 0, not an integer above 0"),
+        ({"llama.attention.head_count": 2.5}, r"llama\.attention\.head_count is 2\.5, not an integer above 0"),
+        ({"llama.embedding_length": True}, r"llama\.embedding_length is True, not a number"),
+        ({"llama.rope.freq_base": math.nan}, r"llama\.rope\.freq_base is nan, not a number"),
+        ({"llama.rope.scaling.factor": -2.0}, r"llama\.rope\.scaling\.factor is -2\.0, below 0"),
         ({"split.count": 3}, "one of the 3 parts"),
+        ({"split.count": "x"}, "one of the x parts"),
         (
             {"llama.rope.scaling.yarn_log_multiplier": 0.5},
             r"llama\.rope\.scaling\.yarn_log_multiplier is 0\.5, which is not supported",
@@ -211,6 +218,12 @@ def test_the_end_of_a_message_ends_a_text_only_where_none_follows(
 ) -> None:
     tokens = {"tokenizer.ggml.tokens": [other, "<|end|>", "</s>"], "tokenizer.ggml.token_type": [3, 3, 3]}
     assert open_checkpoint(llama_variant(tmp_path / "end.gguf", metadata=tokens)).end_token_ids() == expected
+
+
+def test_an_end_token_that_is_no_id_is_refused(tmp_path: Path) -> None:
+    path = llama_variant(tmp_path / "ends.gguf", metadata={"tokenizer.ggml.eot_token_id": [5, 6]})
+    with pytest.raises(ValueError, match=r"ends\.gguf: tokenizer\.ggml\.eot_token_id is \[5, 6\], not a token id"):
+        open_checkpoint(path).end_token_ids()
 
 
 def test_a_file_without_tokens_has_no_end_token(tmp_path: Path) -> None:
