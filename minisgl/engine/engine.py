@@ -31,14 +31,10 @@ from minisgl.models.config import ModelConfig
 from minisgl.models.loader import load_model
 from minisgl.utils.logging import get_logger
 from minisgl.utils.math import div_ceil
+from minisgl.utils.memory import is_out_of_memory
 
 logger = get_logger(__name__)
 LOGITS_BLOCK = 256  # prompt positions whose logits exist at once
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    """On a CPU torch has no exception of its own for it."""
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "can't allocate memory" in str(error)
 
 
 def attn_form(config: ModelConfig) -> AttnForm:

@@ -14,6 +14,7 @@ from minisgl.distributed import SINGLE, TPInfo
 from minisgl.models.base import BaseCausalLM, create_model
 from minisgl.models.checkpoint import Checkpoint
 from minisgl.models.config import ModelConfig
+from minisgl.utils.memory import is_out_of_memory
 
 PATIENCE_S = 1.0  # loading that is over sooner shows no bar
 
@@ -31,9 +32,10 @@ def load_model(
     load_format: "dummy" makes random weights, the same every time, and reads nothing. Besides the model, memory holds
     one tensor of the checkpoint with its copy in `dtype`, and one layer of each shape that is packed. Shows a bar on
     stderr if that is a terminal and it takes long. Raises ValueError naming the checkpoint and the tensor that is
-    missing, unknown or of another shape, or the file that is damaged.
+    missing, unknown or of another shape, or the file that is damaged; or when memory is short.
     """
-    model = create_model(config, dtype, device, tp)
+    with _errors_name(checkpoint.path):
+        model = create_model(config, dtype, device, tp)
     if load_format == "dummy":
         model.init_dummy_weights(seed=0)
     else:
@@ -63,3 +65,8 @@ def _errors_name(path: Path) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    except (RuntimeError, MemoryError, OSError) as error:
+        if not is_out_of_memory(error):
+            raise
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f"{path}: the model does not fit into the memory that is free ({reason})") from error

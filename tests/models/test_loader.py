@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import weakref
 from collections.abc import Iterator
@@ -187,3 +188,31 @@ def test_progress_is_shown_once_on_a_terminal_when_loading_takes_long(
     monkeypatch.setattr(loader, "PATIENCE_S", patience_s)
     load(open_checkpoint(LLAMA), tp=tp)
     assert ("Loading" in stderr.getvalue()) == shown
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "Cannot allocate memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "DefaultCPUAllocator"),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate\nmore"), r"Tried to allocate\)"),
+    ],
+)
+def test_a_model_too_large_for_the_memory_is_a_value_error_that_names_it(
+    error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(loader, "create_model", fail)
+    with pytest.raises(ValueError, match=rf"llama_f32\.gguf: the model does not fit into the memory .*{reason}"):
+        load(open_checkpoint(LLAMA))
+
+
+def test_other_errors_while_loading_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr(loader, "create_model", fail)
+    with pytest.raises(RuntimeError, match="something else"):
+        load(open_checkpoint(LLAMA))
