@@ -67,11 +67,12 @@ class Bench:
 
     def step(self) -> None:
         self._others.max(initial=0)
-        batch = self.parts["plan"](self.scheduler.plan)
-        assert batch is not None
+        batch = self.parts["plan"](self.scheduler.plan)  # None: the last token of the only one is in flight
         if self._launched is not None:
             tokens = np.array([3 if req.samples else -1 for req in self._launched.reqs], np.int32)
             self.parts["commit"](self.scheduler.commit, self._launched, BatchResult(tokens))
+        else:
+            self.parts["commit"](_nothing)  # so that each part has a time for each step
         self._launched = batch
         for reply in self.parts["replies"](self.scheduler.take_replies):
             if isinstance(reply, TokenReply) and reply.finish_reason is not None:
@@ -81,6 +82,10 @@ class Bench:
         uid = next(self._uids)
         params = SamplingParams(max_tokens=max_tokens, ignore_eos=True)
         self.scheduler.receive([UserMsg(uid, next(self._prompts), params, seed=uid)])
+
+
+def _nothing() -> None:
+    """No batch is in flight."""
 
 
 def measure(case: str, num_running: int, page_size: int, num_steps: int, is_cold: bool) -> Figures:
