@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from support.answers import joined_chat, joined_completion, whole_chat, whole_completion
-from support.asgi import CHAT, COMPLETIONS, Api
+from support.any_endpoint import WAYS, answer
+from support.asgi import CHAT, COMPLETIONS, GENERATE, Api
 
 from minisgl.llm import AsyncLLM
 
@@ -43,7 +44,7 @@ def cached(body: Any) -> int:
     return tokens
 
 
-@pytest.mark.parametrize("max_tokens", [8, 13])
+@pytest.mark.parametrize("max_tokens", [8, 13, 30])
 def test_text_of_many_bytes_a_character_streams_as_the_tokenizer_decodes_it(
     api: Api, llm: AsyncLLM, max_tokens: int
 ) -> None:
@@ -54,20 +55,39 @@ def test_text_of_many_bytes_a_character_streams_as_the_tokenizer_decodes_it(
     assert streamed["logprobs"]["tokens"] == choice["logprobs"]["tokens"]
     assert streamed["logprobs"]["text_offset"] == choice["logprobs"]["text_offset"]
     assert streamed["logprobs"]["token_logprobs"] == pytest.approx(choice["logprobs"]["token_logprobs"], abs=1e-4)
-    ids = api.whole("/generate", text=body["prompt"], sampling_params={"temperature": 0, "max_new_tokens": max_tokens})
+    ids = api.whole(GENERATE, text=body["prompt"], sampling_params={"temperature": 0, "max_new_tokens": max_tokens})
     assert choice["text"] == llm.llm.tokenizer.decode(ids["output_ids"])
     assert not any("\ufffd" in event["choices"][0]["text"] for event in events[:-2])
 
 
-@pytest.mark.parametrize("stop", ["E, F", [", E", "E"]])
-def test_a_stop_string_over_tokens_is_in_no_chunk(api: Api, stop: Any) -> None:
-    body = {"prompt": ALPHABET, "temperature": 0, "max_tokens": 10, "stop": stop}
-    text = text_of(api, **{**body, "stop": None})
-    stops = [stop] if isinstance(stop, str) else stop
+@pytest.mark.parametrize("stop", ["E, F", [", E", "E"], ["never", "G", "x", "y"]])
+def test_the_text_ends_before_a_stop_string_over_tokens_which_are_counted(api: Api, llm: AsyncLLM, stop: Any) -> None:
+    """The expected text and number come from what the model says when nothing stops it."""
+    free = api.whole(GENERATE, text=ALPHABET, sampling_params={"temperature": 0, "max_new_tokens": 10})
+    stops, text = [stop] if isinstance(stop, str) else stop, free["text"]
     wanted = text[: min(text.index(each) for each in stops if each in text)]
-    (streamed,) = joined_completion(api.events(COMPLETIONS, **body))
-    assert (streamed["text"], streamed["reason"]) == (wanted, "stop")
-    assert text_of(api, **body) == wanted
+    texts = [llm.llm.tokenizer.decode(free["output_ids"][:i]) for i in range(11)]
+    num_tokens = next(i for i, shorter in enumerate(texts) if any(each in shorter for each in stops))
+    body = {"prompt": ALPHABET, "temperature": 0, "max_tokens": 10, "stop": stop}
+    for stream in (False, True):
+        assert answer(api, COMPLETIONS, stream, **body) == (wanted, "stop", num_tokens)
+
+
+@WAYS
+def test_a_list_of_parts_is_their_joined_text_and_null_is_refused(api: Api, stream: bool) -> None:
+    """The template of the model raises for either, and for an empty list."""
+
+    def chat(content: Any) -> dict[str, Any]:
+        return {"messages": [{"role": "user", "content": content}]}
+
+    parts = [{"type": "text", "text": "Say"}, {"type": "text", "text": " hi"}]
+    for content, text in ((parts, "Say hi"), ([], "")):
+        assert api.whole("/tokenize", **chat(content)) == api.whole("/tokenize", **chat(text))
+    assert api.error(400, CHAT, **chat(None), stream=stream)["param"] == "messages[0].content"
+    given, expected = (
+        answer(api, CHAT, stream, **chat(content), temperature=0, max_tokens=2) for content in (parts, "Say hi")
+    )
+    assert given == expected
 
 
 def test_echoed_logprobs_are_the_same_cold_and_cached(api: Api) -> None:
