@@ -8,12 +8,14 @@ from support.serving import Serving
 
 @pytest.fixture
 def unreachable():
-    """Objects that only the collector would have found, by the name of their type."""
+    """Objects that only the collector would have found, by the name of their type; none that was there before."""
     gc.collect()
+    gc.freeze()
     gc.disable()
     yield lambda: {type(thing).__name__ for thing in _saved()}
     gc.set_debug(0)
     gc.garbage.clear()
+    gc.unfreeze()
     gc.enable()
 
 
