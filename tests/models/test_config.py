@@ -8,17 +8,7 @@ from typing import Any
 import pytest
 import torch
 from support.hf_configs import MINIMAL, read
-from transformers import (
-    GptOssConfig,
-    GraniteConfig,
-    LlamaConfig,
-    MistralConfig,
-    Olmo2Config,
-    Olmo3Config,
-    Phi3Config,
-    Qwen2Config,
-    SmolLM3Config,
-)
+from transformers import CONFIG_MAPPING
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from minisgl.models import MODELS, ModelConfig, RopeConfig
@@ -45,16 +35,13 @@ def test_both_spellings_of_the_dtype_are_read(name: str):
     assert read(**{name: "bfloat16"}).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize(
-    "theirs",
-    [
-        *(GptOssConfig, GraniteConfig, LlamaConfig, MistralConfig, Olmo2Config, Olmo3Config),
-        *(Phi3Config, Qwen2Config, SmolLM3Config),
-    ],
-)
-def test_what_a_config_leaves_out_is_what_the_class_of_transformers_has(theirs: Any):
-    minimal = MINIMAL | {"architectures": [theirs.__name__.replace("Config", "ForCausalLM")], "num_attention_heads": 32}
-    assert ModelConfig.from_hf(minimal) == ModelConfig.from_hf(theirs(**minimal).to_dict())
+@pytest.mark.parametrize("name", MODELS.names)
+def test_what_a_config_leaves_out_is_what_the_class_of_transformers_has(name: str):
+    text = MINIMAL | {"architectures": [name], "num_attention_heads": 32}
+    minimal = text if name.endswith("ForCausalLM") else {"architectures": [name], "text_config": text}
+    theirs = CONFIG_MAPPING[model_type_of(name)](**minimal).to_dict()
+    assert len(theirs) > len(minimal)
+    assert ModelConfig.from_hf(minimal) == ModelConfig.from_hf(theirs)
 
 
 def test_the_config_of_gpt_oss_is_read_as_it_is_published():
