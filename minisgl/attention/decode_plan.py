@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from minisgl.attention.index import IntArray
 from minisgl.attention.shared_prefix import SharedRange
+from minisgl.core.arrays import Int32Array
 from minisgl.kernel.attention_work import ITEM_FIELDS
 
-Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 _BEGIN_FIELD, _END_FIELD = 2, 3  # of an item of OwnWork
 
@@ -72,8 +72,8 @@ def split_evenly(lengths: IntArray, num_columns: int, grain: int) -> Split:
 class OwnWork(NamedTuple):
     """What each row reads alone, for `paged_decode`. items: [I * ITEM_FIELDS]; columns: [C + 1]."""
 
-    items: Int32
-    columns: Int32
+    items: Int32Array
+    columns: Int32Array
 
 
 class TileWork(NamedTuple):
@@ -83,11 +83,11 @@ class TileWork(NamedTuple):
     where nothing is joined.
     """
 
-    queries: Int32
-    items: Int32
-    columns: Int32
-    parts: Int32 | None = None
-    part_begins: Int32 | None = None
+    queries: Int32Array
+    items: Int32Array
+    columns: Int32Array
+    parts: Int32Array | None = None
+    part_begins: Int32Array | None = None
 
 
 class Tiles(NamedTuple):
@@ -100,7 +100,7 @@ class Tiles(NamedTuple):
     end: IntArray
     position: IntArray
 
-    def items(self, split: Split, partial: IntArray) -> Int32:
+    def items(self, split: Split, partial: IntArray) -> Int32Array:
         """partial: [I], of the first query of each item."""
         tile, begin = split.stretch, self.begin[split.stretch]
         kept = (self.first[tile], self.size[tile], self.table_row[tile])
@@ -221,7 +221,7 @@ def plan_extends(
     return TileWork(queries, items, columns, *_parts_by_row(whose, np.arange(len(whose)), first_query + len(queries)))
 
 
-def _interleave(*fields: IntArray) -> Int32:
+def _interleave(*fields: IntArray) -> Int32Array:
     """[I * len(fields)]: the fields of one item after the other."""
     items = np.empty((len(fields[0]), len(fields)), np.int32)
     for index, field in enumerate(fields):
@@ -243,7 +243,7 @@ def _listed(first: IntArray, counts: IntArray) -> IntArray:
     return listed
 
 
-def _parts_by_row(whose: IntArray, parts: IntArray, num_rows: int) -> tuple[Int32, Int32]:
+def _parts_by_row(whose: IntArray, parts: IntArray, num_rows: int) -> tuple[Int32Array, Int32Array]:
     """`parts` in the order of the rows whose they are, and where those of each row begin."""
     order = np.argsort(whose, kind="stable")
     begins = np.searchsorted(whose[order], np.arange(num_rows + 1))

@@ -11,14 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from minisgl.core import PrefixGroup, get_global_ctx
-from minisgl.core.arrays import NO_IDS
+from minisgl.core.arrays import NO_IDS, Int32Array
 
-Int32Array = npt.NDArray[np.int32]
 Ids = torch.Tensor | Int32Array
 
 

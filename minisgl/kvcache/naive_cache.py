@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from minisgl.core import PrefixGroup
-from minisgl.core.arrays import NO_IDS
+from minisgl.core.arrays import NO_IDS, Int32Array
 from minisgl.kvcache.base import (
     DEFAULT_EVICTION,
     PUBLIC,
@@ -18,7 +18,6 @@ from minisgl.kvcache.base import (
     CachedRun,
     Ids,
     InsertResult,
-    Int32Array,
     MatchResult,
     Namespace,
     SizeInfo,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minisgl.kvcache.base import Int32Array
+from minisgl.core.arrays import Int32Array
 from minisgl.kvcache.radix_node import NO_CHILDREN, TOKEN_BYTES, RadixNode
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from minisgl.kvcache.base import Int32Array
+from minisgl.core.arrays import Int32Array
 from minisgl.kvcache.slots import INT32, Tokens, common_prefix_len, pages_to_slots
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from minisgl.kvcache.base import Int32Array, SizeInfo
+from minisgl.core.arrays import Int32Array
+from minisgl.kvcache.base import SizeInfo
 from minisgl.kvcache.eviction import EvictionQueue
 from minisgl.kvcache.purge import kill, nodes_to_purge
 from minisgl.kvcache.radix_check import check_nodes, check_pages_held_once

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from minisgl.kvcache.base import Ids, Int32Array
+from minisgl.core.arrays import Int32Array
+from minisgl.kvcache.base import Ids
 
 Tokens = bytes | memoryview  # of int32 token ids
 INT32 = np.dtype(np.int32)  # of `np.int32` itself NumPy has to look it up at each call

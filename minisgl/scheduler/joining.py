@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from minisgl.kvcache.base import Int32Array, Namespace
+from minisgl.core.arrays import Int32Array
+from minisgl.kvcache.base import Namespace
 from minisgl.kvcache.slots import common_prefix_len
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.request import Request

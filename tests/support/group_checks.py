@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from minisgl.core import Batch, PrefixGroup
-from minisgl.kvcache.base import Int32Array
+from minisgl.core.arrays import Int32Array
 from minisgl.scheduler.cache_manager import CacheManager
 
 
