@@ -10,7 +10,7 @@ from support.dense_attention import all_logits, load_saved
 from support.dense_models import make_dense_model
 from support.engine_logits import watch_logits
 from support.gguf_dense import MODELS, write_dense_gguf
-from support.gguf_variants import LOGITS, reference_variant
+from support.gguf_variants import LOGITS, llama_variant, reference_variant
 
 from minisgl import LLM
 
@@ -31,6 +31,13 @@ def test_the_engine_gives_them_in_chunks_of_16(variant: str, tmp_path: Path) -> 
     expected = LOGITS["models"][variant]
     assert logits.argmax(-1).tolist() == expected["argmax"]
     torch.testing.assert_close(logits[-1, :16], torch.tensor(expected["last_logits"]), rtol=0, atol=1e-3)
+
+
+def test_a_file_with_an_unknown_scaling_of_rope_is_refused_by_name(tmp_path: Path) -> None:
+    for more in ({}, {"llama.rope.scaling.factor": 4.0}):
+        path = llama_variant(tmp_path / "model.gguf", metadata={"llama.rope.scaling.type": "xpos", **more})
+        with pytest.raises(ValueError, match="rope_type='xpos' is not supported"):
+            LLM(str(path))
 
 
 IDS = torch.randint(0, 256, (50,), generator=torch.Generator().manual_seed(1)).tolist()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,6 +41,25 @@ def test_a_tiny_checkpoint_gives_them_and_the_text_in_chunks_of_64_cold_and_warm
             (output,) = llm.generate(ref["ids"], params)
             assert (output["token_ids"], output["cached_tokens"]) == (ref["greedy"], cached)
         llm.cache_manager.check_integrity()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rope_parameters": {"rope_type": "xpos"}}, "rope_type='xpos' is not supported"),
+        ({"rope_parameters": None, "rope_scaling": {"rope_type": "xpos"}}, "rope_type='xpos' is not supported"),
+        ({"rope_parameters": None, "rope_scaling": {"type": "xpos"}}, "rope_type='xpos' is not supported"),
+        ({"architectures": ["FooForCausalLM"]}, "unknown model architecture 'FooForCausalLM'"),
+    ],
+)
+def test_a_checkpoint_of_a_kind_that_nobody_knows_is_refused_by_name(
+    change: dict[str, Any], message: str, tmp_path: Path
+):
+    make_tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(read_json("untied", "config.json") | change))
+    (tmp_path / "model.safetensors").symlink_to(tiny_file("untied"))
+    with pytest.raises(ValueError, match=message):
+        LLM(str(tmp_path))
 
 
 def test_bfloat16_stays_near_float32():
