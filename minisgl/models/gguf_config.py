@@ -10,6 +10,7 @@ from typing import Any
 
 from minisgl.models.gguf_names import LONGROPE
 from minisgl.models.registry import MODELS, model_type_of
+from minisgl.models.values import MAX_COUNT, MAX_LAYERS
 from minisgl.models.windows import FULL, LOCAL
 from minisgl.utils.gguf_file import GGUFFile
 
@@ -121,8 +122,9 @@ class _Metadata:
     def count(self, key: str, default: int | None = None) -> int:
         """A number of things, at least one."""
         value = self.number(key, default)
-        if not isinstance(value, int) or value < 1:
-            raise self.error(key, f"is {value!r}, not an integer above 0")
+        most = MAX_LAYERS if key == "block_count" else MAX_COUNT
+        if not isinstance(value, int) or not 1 <= value <= most:
+            raise self.error(key, f"is {value!r}, not an integer above 0 and up to {most}")
         return value
 
     def error(self, key: str, problem: str) -> ValueError:
