@@ -101,7 +101,10 @@ def test_one_value_for_each_layer_is_one_value_if_all_agree(tmp_path: Path) -> N
         ({"llama.attention.value_length": 32}, r"llama\.attention\.value_length differs .* 64"),
         ({"llama.rope.dimension_count": 32}, r"llama\.rope\.dimension_count rotates a part of head_dim=64"),
         ({"llama.attention.head_count": 0}, r"llama\.attention\.head_count is 0, not an integer above 0"),
-        ({"llama.block_count": 2**32 - 1, "llama.expert_count": 8}, r"llama\.block_count is 4294967295, not .* up to 1024"),
+        (
+            {"llama.block_count": 2**32 - 1, "llama.expert_count": 8},
+            r"llama\.block_count is 4294967295, not .* up to 1024",
+        ),
         ({"llama.attention.head_count": 2.5}, r"llama\.attention\.head_count is 2\.5, not an integer above 0"),
         ({"llama.embedding_length": True}, r"llama\.embedding_length is True, not a number"),
         ({"llama.rope.freq_base": math.nan}, r"llama\.rope\.freq_base is nan, not a number"),
