@@ -76,8 +76,12 @@ class WeightSlot:
             self.take_groups(part)
         elif self.take is not None:
             self.take(dense(part))
+        elif self.offset:
+            self.dest.copy_(dense(part).float() + self.offset)
+        elif isinstance(part, GroupedTensor):
+            part.write_to(self.dest)
         else:
-            self.dest.copy_(dense(part).float() + self.offset if self.offset else dense(part))
+            self.dest.copy_(part)
 
 
 class Layer(nn.Module, ABC):

@@ -57,7 +57,7 @@ class VocabParallelEmbedding(Layer):
         """A head multiplies by the integers; to look up a row takes floats."""
         assert self.give_groups is not None
         self.give_groups(tensor)
-        self.weight[: self.share.held].copy_(tensor.dequantize())
+        tensor.write_to(self.weight[: self.share.held])
 
     def partial(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Vectors of the ids that this rank holds, zeros for the others."""

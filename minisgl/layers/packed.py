@@ -46,7 +46,7 @@ class GroupedParts:
             in_order = sorted(parts, key=lambda part: part[0].data_ptr())
             return GroupedWeight([tensor for _, tensor in in_order])
         for dest, tensor in parts:
-            same_place(weight, dest).copy_(tensor.dequantize())
+            tensor.write_to(same_place(weight, dest))
         return pack_weight(weight)
 
 

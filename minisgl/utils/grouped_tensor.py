@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 GROUP = 32  # neighbours in a row that share scale and offset
+_PIECE = 1 << 22  # numbers that are floats at a time: malloc has the memory of the last ones, and threads meet seldom
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +32,14 @@ class GroupedTensor:
         """[.., N, K] float32."""
         codes = self.codes.view(*self.scale.shape, GROUP).float()
         return torch.addcmul(self.offset[..., None], codes, self.scale[..., None]).view(self.shape)
+
+    def write_to(self, dest: torch.Tensor) -> None:
+        """Rounded to the dtype of `dest`, a tensor of this shape; never all of them in float32."""
+        step = max(1, _PIECE // math.prod(self.shape[1:]))
+        for begin in range(0, len(self.codes), step):
+            rows = slice(begin, begin + step)
+            part = GroupedTensor(self.codes[rows], self.scale[rows], self.offset[rows], self.bits)
+            dest[rows].copy_(part.dequantize())
 
     def narrow(self, dim: int, start: int, length: int) -> GroupedTensor | torch.Tensor:
         """A part of a matrix's rows or, of whole groups, of its columns; the values themselves if that cuts a group."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
+from minisgl.utils import grouped_tensor
 from minisgl.utils.grouped_tensor import GroupedTensor, dense
 
 
@@ -39,3 +41,11 @@ def test_matrices_of_a_stack_are_grouped_like_the_stack():
     stack = GroupedTensor(*parts, bits=4)
     assert torch.equal(stack.dequantize(), torch.stack([m.dequantize() for m in matrices]))
     assert torch.equal(stack.map_rows(lambda part: part[1]).dequantize(), matrices[1].dequantize())
+
+
+@pytest.mark.parametrize("piece", [1, 200, 2**22])
+def test_values_are_written_the_same_whole_and_in_pieces(piece: int, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(grouped_tensor, "_PIECE", piece)
+    tensor, dest = random_grouped(7, 96, bits=4), torch.zeros(7, 96, dtype=torch.bfloat16)
+    tensor.write_to(dest)
+    assert torch.equal(dest, tensor.dequantize().bfloat16())
