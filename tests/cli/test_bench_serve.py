@@ -91,6 +91,13 @@ def test_the_key_may_come_from_the_environment(run, monkeypatch):
     assert {headers["authorization"] for headers in server.headers} == {"Bearer from-the-environment"}
 
 
+def test_a_server_that_does_not_name_its_model_is_quoted(run):
+    with openai_stub() as server:
+        done = run("bench", "serve", "--url", f"{server.url}/elsewhere")
+    assert done.code == 2
+    assert done.err.strip() == "error: /v1/models names no model (HTTP 404: not here); --model does"
+
+
 def test_a_missing_extra_is_named(run, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("minisgl.cli.bench.")]:
         monkeypatch.delitem(sys.modules, name)

@@ -73,7 +73,7 @@ class Answer:
     def error(self, status: int) -> str | None:
         """What is wrong with the whole answer; None when it is as it should be."""
         if status != 200:
-            return f"HTTP {status}: {_message_of(self._rest)}"
+            return f"HTTP {status}: {message_of(self._rest)}"
         if self._error is not None:
             return f"error in the stream: {self._error}"
         if not self._is_done:
@@ -105,7 +105,7 @@ class Answer:
             self.times.append(now)
 
 
-def _message_of(body: bytes) -> str:
+def message_of(body: bytes) -> str:
     """The message of an error object, or the beginning of whatever else the body holds."""
     try:
         error = _decode(body).error

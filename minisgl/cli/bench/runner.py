@@ -13,6 +13,7 @@ from typing import Any
 from tqdm import tqdm
 
 from minisgl.cli.address import Address
+from minisgl.cli.bench.answer import message_of
 from minisgl.cli.bench.connections import Connections
 from minisgl.cli.bench.datasets import Conversation
 from minisgl.cli.bench.load import Load, Plan, Result
@@ -66,7 +67,7 @@ async def _first_model(connections: Connections) -> str:
     try:
         return str(json.loads(body)["data"][0]["id"])
     except (ValueError, LookupError, TypeError):
-        raise ValueError(f"/v1/models answered {status} without a model: {body[:200]!r}; --model names one") from None
+        raise ValueError(f"/v1/models names no model (HTTP {status}: {message_of(body)}); --model does") from None
 
 
 def _run_loop(coroutine: Coroutine[Any, Any, Clock]) -> Clock:
