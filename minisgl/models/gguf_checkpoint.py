@@ -100,7 +100,8 @@ class GGUFCheckpoint:
         if self._architecture not in _PERMUTED or part not in ("attn_q", "attn_k"):
             return 0
         heads: int = self._config["num_attention_heads" if part == "attn_q" else "num_key_value_heads"]
-        return heads
+        fits = self.file.tensors[name].shape[0] == heads * self._config["head_dim"]
+        return heads if fits else 0  # a tensor of another shape is refused by it when it is loaded
 
 
 def unpermute(tensor: torch.Tensor, num_heads: int) -> torch.Tensor:

@@ -163,6 +163,16 @@ def test_a_tensor_of_another_shape_is_named(tmp_path: Path) -> None:
         load(open_checkpoint(path))
 
 
+def test_rows_that_are_no_whole_heads_are_refused_by_the_tensor_s_shape(tmp_path: Path) -> None:
+    """llama.cpp's order of rows goes by heads, and these have 6 of 42."""
+    sizes = {"llama.attention.head_count": 6, "llama.rope.dimension_count": None}
+    path = llama_variant(tmp_path / "six.gguf", metadata=sizes)
+    with pytest.raises(
+        ValueError, match=r"six\.gguf: .*self_attn\.[qk]_proj\.weight.*expected shape \[\d+, 256\], got"
+    ):
+        load(open_checkpoint(path))
+
+
 def test_norms_of_q_and_k_reach_a_qwen3(tmp_path: Path) -> None:
     norms = {f"blk.0.attn_{part}_norm.weight": torch.full((64,), value) for part, value in (("q", 2.0), ("k", 3.0))}
     model = load(open_checkpoint(as_architecture(tmp_path / "qwen3.gguf", "qwen3", norms)))
