@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from support.dense_attention import all_logits, load_saved
+from support.mxfp4 import change_config, put_experts_in_mxfp4, random_bytes
 from support.tiny_experts import CONFIGS, save_expert_model
 from transformers import GptOssConfig, GptOssForCausalLM, Mxfp4Config
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
@@ -23,32 +22,10 @@ IDS = torch.randint(0, 256, (50,), generator=torch.Generator().manual_seed(1)).t
 CONFIG = GptOssConfig(**CONFIGS["gpt-oss"].to_dict() | {"hidden_size": 64, "intermediate_size": 64})
 
 
-def random_bytes(*shape: int, low: int = 0, high: int = 256) -> torch.Tensor:
-    return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(2), dtype=torch.uint8)
-
-
-def quantised(name: str, stack: torch.Tensor) -> dict[str, torch.Tensor]:
-    """In place of experts' matrices [E, K, N]: random ones in MXFP4, of about the same size."""
-    experts, inputs, outputs = stack.shape
-    scales = random_bytes(experts, outputs, inputs // 32, low=121, high=125)
-    return {f"{name}_blocks": random_bytes(experts, outputs, inputs // 32, 16), f"{name}_scales": scales}
-
-
-def change_config(folder: Path, **changes: Any) -> None:
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    (folder / "config.json").write_text(json.dumps(config | changes), encoding="utf-8")
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint as those of GPT-OSS are published."""
-    folder = save_expert_model(CONFIG, tmp_path_factory.mktemp("mxfp4"), stacked=True)
-    tensors: dict[str, torch.Tensor] = {}
-    for name, tensor in load_file(folder / "model.safetensors").items():
-        tensors |= quantised(name, tensor) if tensor.dim() == 3 else {name: tensor}
-    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    change_config(folder, quantization_config={"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]})
-    return folder
+    return put_experts_in_mxfp4(save_expert_model(CONFIG, tmp_path_factory.mktemp("mxfp4"), stacked=True))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
