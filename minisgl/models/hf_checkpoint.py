@@ -48,7 +48,15 @@ class HFCheckpoint:
 
     def iter_weights(self) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
         weights = self._files.iter_tensors() if self._files else iter(())
-        return mxfp4.joined(weights) if self._is_packed else weights
+        return self._joined(weights) if self._is_packed else weights
+
+    def _joined(
+        self, weights: Iterator[tuple[str, torch.Tensor]]
+    ) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
+        try:
+            yield from mxfp4.joined(weights)
+        except ValueError as error:
+            raise ValueError(f"{self.path}: {error}") from error
 
     def _listed(self, config: dict[str, Any]) -> set[int]:
         """eos_token_id may be absent, null, one id or several; -1 stands for none."""

@@ -289,3 +289,11 @@ def test_a_folder_without_weights_is_enough_for_random_ones(folder: Path) -> Non
     checkpoint = open_checkpoint(folder, need_weights=False)
     assert checkpoint.hf_config() == CONFIG
     assert list(checkpoint.iter_weights()) == []
+
+
+def test_a_damaged_weight_in_mxfp4_is_named_with_its_folder(folder: Path) -> None:
+    packed = {"architectures": ["GptOssForCausalLM"], "quantization_config": {"quant_method": "mxfp4"}}
+    write_json(folder / "config.json", packed)
+    save_file({"x_scales": torch.zeros(2, 4, 1, dtype=torch.uint8)}, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=f"{folder}: tensor 'x_scales' of a weight in MXFP4 has no other half"):
+        list(open_checkpoint(folder).iter_weights())
