@@ -23,6 +23,7 @@ FOLDER = Path(__file__).parent / "cpu_peers"
 GGUF = {"q4_1": "q4_1", **{name: name for name in MADE_GGUF}}
 SEQS = 32  # prompts at once, at most
 POOL_TOKENS = 16_384
+CLOSE_S = 30.0  # which an engine has to end by itself
 WARM_UP = ([[5] * 16, [6] * 16], 4)
 
 
@@ -30,7 +31,7 @@ class EngineError(Exception):
     """It could not be started, or did not answer as it should; says why."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kind:
     """script: in cpu_peers. files: which file of `Models` each quantisation is computed from."""
 
@@ -116,7 +117,8 @@ class EngineProcess:
                 start_new_session=True,
             )
         self._answers: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
         try:
             self.hello = self._answer()
             self.run([WARM_UP[0][0]], 1)
@@ -128,8 +130,9 @@ class EngineProcess:
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._answers.put(line)
+        with self._process.stdout as lines:
+            for line in lines:
+                self._answers.put(line)
         self._answers.put(None)
 
     def _answer(self) -> dict[str, Any]:
@@ -172,10 +175,11 @@ class EngineProcess:
         with suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
-            self._process.wait(30)
+            self._process.wait(CLOSE_S)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        self._listener.join()
 
 
 class OurProcess(EngineProcess):
@@ -190,6 +194,7 @@ class OurProcess(EngineProcess):
             assert process.stdout is not None
             letter = process.stdout.read(1)
             seconds = time.perf_counter() - began
+            process.stdout.read()  # it would fail at a closed pipe
         if not letter or process.returncode:
             raise EngineError(f"minisgl generate ended with {process.returncode}")
         return seconds
