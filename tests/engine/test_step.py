@@ -55,6 +55,13 @@ def by_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(step_module, "make_staging", lambda device: BufferStaging(1 << 18, device))
 
 
+def leave_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `by_kernels` did, undone: torch computes what the kernels gave, on the same device."""
+    monkeypatch.setattr(triton, "can_take", lambda x: False)
+    if DEVICE.type == "cpu":
+        monkeypatch.setattr(step_module, "make_staging", lambda device: HostStaging())
+
+
 def make_step(backend: str, windows: tuple[int, ...] = (0, 0)) -> Step:
     """windows: of the model's two layers."""
     folder = "qwen3_qk_norm"
@@ -137,8 +144,7 @@ def test_a_replayed_step_gives_the_logits_and_tokens_of_torch(
         *((1, False), (4, False)),
         *([(4, True)] if 0 in windows else []),
     ]
-    monkeypatch.setattr(triton, "can_take", lambda x: False)
-    monkeypatch.setattr(step_module, "make_staging", lambda device: HostStaging())
+    leave_kernels(monkeypatch)
     logits, tokens = by_torch(lengths, shared, windows)
     torch.testing.assert_close(logits_of(step, decoded)[: len(lengths)], logits, rtol=1e-4, atol=1e-4)
     assert decoded.tokens[: len(lengths)].tolist() == tokens
@@ -213,8 +219,7 @@ def test_a_replayed_batch_with_prompts_gives_the_hidden_states_of_torch(
     assert len(hidden) == size
     assert inputs.last[: len(lengths)].tolist() == (np.cumsum(np.subtract(lengths, cached)) - 1).tolist()
     assert hidden.isfinite().all()
-    monkeypatch.setattr(triton, "can_take", lambda x: False)
-    monkeypatch.setattr(step_module, "make_staging", lambda device: HostStaging())
+    leave_kernels(monkeypatch)
     reference = make_step("torch", windows)
     with torch.inference_mode():
         reference.compute(mixed(reference, [33, 9], [12, 8]))

@@ -11,21 +11,23 @@ from minisgl.kernel import torch_ops
 from minisgl.kernel.torch_ops import BROKEN
 from minisgl.kernel.triton.broken import mark_broken
 
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
 
 @pytest.mark.parametrize("hidden_size", [1, 300])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_rows_with_nan_or_infinity_are_marked(dtype: torch.dtype, hidden_size: int):
-    hidden = torch.ones(5, hidden_size + 3, dtype=dtype)[:, :hidden_size]
+    hidden = torch.ones(5, hidden_size + 3, dtype=dtype, device=DEVICE)[:, :hidden_size]
     for row, value in ((1, math.nan), (2, math.inf), (4, -math.inf)):
         hidden[row, hidden_size - 1] = value
-    tokens, expected = (torch.arange(5, dtype=torch.int32) for _ in range(2))
+    tokens, expected = (torch.arange(5, dtype=torch.int32, device=DEVICE) for _ in range(2))
     mark_broken(hidden, tokens)
     torch_ops.mark_broken(hidden, expected)
     assert tokens.tolist() == expected.tolist() == [0, BROKEN, BROKEN, 3, BROKEN]
 
 
 def test_no_rows_are_fine():
-    mark_broken(torch.empty(0, 4), torch.empty(0, dtype=torch.int32))
+    mark_broken(torch.empty(0, 4, device=DEVICE), torch.empty(0, dtype=torch.int32, device=DEVICE))
 
 
 @pytest.mark.gpu
