@@ -124,7 +124,7 @@ class EngineProcess:
             self.run([WARM_UP[0][0]], 1)
             self._start_s = time.perf_counter() - began
             self.run(*WARM_UP)
-        except EngineError:
+        except BaseException:  # Ctrl-C, too
             self.close()
             raise
 

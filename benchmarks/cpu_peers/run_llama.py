@@ -28,7 +28,7 @@ class LlamaServer:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self._url = f"http://127.0.0.1:{port}"
-        self.kv_pool_tokens = args.seqs * SLOT_TOKENS
+        self.kv_pool_tokens: int | None = args.seqs * SLOT_TOKENS
         numbers = {
             "--threads": args.threads,
             "--parallel": args.seqs,

@@ -19,7 +19,7 @@ class Minisgl:
         dtype = str(spec.dtype).removeprefix("torch.")
         self.about = f"minisgl {version('minisgl')}, {dtype} activations and KV"
         self.kv_item_bytes = spec.dtype.itemsize
-        self.kv_pool_tokens = None
+        self.kv_pool_tokens: int | None = None
 
     def run(self, prompts: Prompts, out: int) -> Prompts:
         params = SamplingParams(temperature=0, max_tokens=out, ignore_eos=True)

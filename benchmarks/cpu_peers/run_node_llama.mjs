@@ -16,14 +16,14 @@ async function load(args) {
     const llama = await getLlama({gpu: false, build: "never", logLevel: "error", maxThreads: args.threads});
     const model = await llama.loadModel({modelPath: args.model});
     const context = await model.createContext({
-        sequences: args.seqs, contextSize: SEQUENCE_TOKENS, threads: args.threads, batchSize: 2048,
+        sequences: args.seqs, contextSize: SEQUENCE_TOKENS, threads: args.threads,
     });
     const {version} = JSON.parse(readFileSync(`${args.package}/package.json`));
-    const {release} = JSON.parse(readFileSync(`${args.package}/llama/llama.cpp.info.json`));
+    const {tag} = JSON.parse(readFileSync(`${args.package}/llama/llama.cpp.info.json`));
     return {
         sequences: Array.from({length: args.seqs}, () => context.getSequence()),
         hello: {
-            about: `llama.cpp ${release} in node-llama-cpp ${version}, weights of the file, float16 KV`,
+            about: `llama.cpp ${tag} in node-llama-cpp ${version}, weights of the file, float16 KV`,
             kv_item_bytes: 2,
             kv_pool_tokens: args.seqs * SEQUENCE_TOKENS,
         },

@@ -19,7 +19,7 @@ class OnnxRuntime:
         version = onnxruntime_genai.__version__
         self.about = f"onnxruntime-genai {version}, 4-bit weights in blocks of 32, the head too, float32 KV"
         self.kv_item_bytes = 4
-        self.kv_pool_tokens = 0  # gone when a call returns
+        self.kv_pool_tokens: int | None = 0  # gone when a call returns
 
     def run(self, prompts: Prompts, out: int) -> Prompts:
         length = len(prompts[0])  # the prompts of a line are of one length

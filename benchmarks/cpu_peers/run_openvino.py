@@ -20,7 +20,7 @@ class OpenVino:
         )
         self.about = f"OpenVINO GenAI {openvino_genai.__version__}, weights as it reads the GGUF file, 8-bit KV"
         self.kv_item_bytes = 1
-        self.kv_pool_tokens = None
+        self.kv_pool_tokens: int | None = None
 
     def run(self, prompts: Prompts, out: int) -> Prompts:
         config = openvino_genai.GenerationConfig()

@@ -14,7 +14,7 @@ class Transformers:
         self._model = transformers.AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.bfloat16)
         self.about = f"transformers {transformers.__version__}, torch {torch.__version__}, bfloat16"
         self.kv_item_bytes = 2
-        self.kv_pool_tokens = 0  # gone when a call returns
+        self.kv_pool_tokens: int | None = 0  # gone when a call returns
 
     @torch.inference_mode()
     def run(self, prompts: Prompts, out: int) -> Prompts:
@@ -27,7 +27,8 @@ class Transformers:
             max_new_tokens=out,
             pad_token_id=0,
         )
-        return made[:, ids.shape[1] :].tolist()
+        answers: Prompts = made[:, ids.shape[1] :].tolist()
+        return answers
 
 
 if __name__ == "__main__":

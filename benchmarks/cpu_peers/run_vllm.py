@@ -30,7 +30,7 @@ class Vllm:
         )
         self.about = f"vLLM {vllm.__version__}, bfloat16 weights, activations and KV"
         self.kv_item_bytes = 2
-        self.kv_pool_tokens = None
+        self.kv_pool_tokens: int | None = None
 
     def run(self, prompts: Prompts, out: int) -> Prompts:
         params = self._params(temperature=0, max_tokens=out, ignore_eos=True, detokenize=False)
