@@ -5,5 +5,5 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path += [str(BENCHMARKS / "gpu"), str(BENCHMARKS)]
+_BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+sys.path += [str(_BENCHMARKS / "gpu"), str(_BENCHMARKS)]
