@@ -147,7 +147,7 @@ CONFIGS: dict[str, Any] = {
 def make_dense_model(config: Any) -> Any:
     """A random model of transformers, its norms and biases too (they start as ones and zeros)."""
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager").eval()
     for name, weight in model.named_parameters():
         if weight.dim() == 1:
             torch.nn.init.normal_(weight, mean=float(name.endswith("norm.weight")), std=0.3)

@@ -131,13 +131,16 @@ def _save(model: Any, folder: Path, **options: Any) -> Path:
 class Reference:
     """The model in float32 on the CPU, one whole sequence at a time, without a cache of keys and values.
 
+    Attention is eager, for other kinds have overlooked soft-caps in some versions of transformers.
     has_sinks: whether those that it has count. changes: of its config.
     """
 
     def __init__(self, folder: Path, has_sinks: bool = True, **changes: Any) -> None:
         if "mxfp4" in (folder / "config.json").read_text():
             changes["quantization_config"] = Mxfp4Config(dequantize=True)
-        self._model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **changes)
+        self._model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager", **changes
+        )
         for name, weight in self._model.named_parameters():
             if name.endswith("sinks") and not has_sinks:
                 weight.data.fill_(torch.finfo(weight.dtype).min)

@@ -15,6 +15,8 @@ from support.tiny_model import SHAPE, make_tokenizer
 from transformers import AutoModelForCausalLM, GptOssConfig, MixtralConfig, Qwen2MoeConfig, Qwen3MoeConfig
 
 EXPERTS: dict[str, Any] = {"num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 40}
+# Some versions of transformers have these numbers in the model, and not in its config.
+ANOTHER_GATE = {"swiglu_alpha": 1.0, "swiglu_limit": 0.7} if hasattr(GptOssConfig(), "swiglu_alpha") else {}
 CONFIGS = {
     "qwen3-moe": Qwen3MoeConfig(**SHAPE, **EXPERTS, head_dim=16, norm_topk_prob=True),
     "qwen3-moe, not normalised, a dense layer": Qwen3MoeConfig(
@@ -42,7 +44,7 @@ CONFIGS = {
     ),
     "gpt-oss, a window in listed layers, tied, another gate": GptOssConfig(
         **SHAPE | {"tie_word_embeddings": True}, **WINDOW, num_local_experts=5, num_experts_per_tok=2, head_dim=16,
-        attention_bias=False, swiglu_alpha=1.0, swiglu_limit=0.7, layer_types=["full_attention", "sliding_attention"],
+        attention_bias=False, **ANOTHER_GATE, layer_types=["full_attention", "sliding_attention"],
         rope_parameters={"rope_type": "default", "rope_theta": 1e4},
     ),
 }  # fmt: skip
