@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 
 from minisgl.models.gguf_checkpoint import GGUFCheckpoint
 from minisgl.tokenizer import load_tokenizer
+from minisgl.utils.gguf_header import GGUFHeader
 from minisgl.utils.grouped_tensor import dense
 from minisgl.utils.model_store import resolve_model
 
@@ -29,7 +30,7 @@ SAFETENSORS, ONNX_INT4 = "safetensors", "onnx-int4"
 ONNX_OPTIONS = ("int4_block_size=32", "int4_accuracy_level=4")
 HOW_MADE = {
     "q4_1": "as pulled",
-    **dict.fromkeys(MADE_GGUF, "Q4_1 dequantised, and each matrix quantised by gguf.quants"),
+    **dict.fromkeys(MADE_GGUF, "Q4_1 dequantised, then by gguf.quants; the embedding stays Q8_0, but in BF16"),
     SAFETENSORS: "Q4_1 dequantised, rounded to bfloat16",
     ONNX_INT4: f"the safetensors, by onnxruntime_genai.models.builder -p int4 {' '.join(ONNX_OPTIONS)}",
 }
@@ -40,6 +41,7 @@ class Models:
 
     def __init__(self, folder: Path, onnx_python: Path | None = None) -> None:
         self._folder, self._onnx_python = folder, onnx_python
+        self._sizes: dict[str, int] = {}
 
     def path(self, name: str) -> Path:
         """A .gguf file, or for SAFETENSORS and ONNX_INT4 a folder."""
@@ -54,12 +56,9 @@ class Models:
 
     def weight_bytes(self, name: str) -> int:
         """What the weights take as they are in the file: tokenizer and padding left out."""
-        path = self.path(name)
-        if path.is_file():
-            return sum(tensor.n_bytes for tensor in GGUFReader(path).tensors)
-        return sum(
-            file.stat().st_size for file in path.iterdir() if ".safetensors" in file.name or ".onnx" in file.name
-        )
+        if name not in self._sizes:
+            self._sizes[name] = num_weight_bytes(self.path(name))
+        return self._sizes[name]
 
     def _made(self, name: str, make: Callable[[Path], None]) -> Path:
         path = self._folder / name
@@ -77,6 +76,12 @@ class Models:
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"the builder of onnxruntime-genai failed: {done.stderr.strip().splitlines()[-1:]}")
+
+
+def num_weight_bytes(path: Path) -> int:
+    if path.is_file():
+        return sum(info.num_bytes for info in GGUFHeader(path).tensors.values())
+    return sum(file.stat().st_size for file in path.iterdir() if file.suffix in (".safetensors", ".onnx", ".data"))
 
 
 def requantize(source: Path, path: Path, name: str) -> None:

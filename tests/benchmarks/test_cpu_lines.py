@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cpu_floors import CpuFloors, Rates, measure_rates
 from cpu_lines import LINES
-from cpu_models import requantize
+from cpu_models import num_weight_bytes, requantize
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 from gguf.quants import dequantize, quantize
 from support.hf_configs import read
@@ -114,6 +114,7 @@ def test_a_made_file_has_the_same_metadata_and_nearly_the_same_values(tmp_path: 
     requantize(tmp_path / "source.gguf", tmp_path / "made.gguf", name)
 
     made = GGUFReader(tmp_path / "made.gguf")
+    assert num_weight_bytes(tmp_path / "made.gguf") == sum(int(tensor.n_bytes) for tensor in made.tensors)
     kinds = {tensor.name: tensor.tensor_type.name.lower() for tensor in made.tensors}
     assert kinds == {
         "blk.0.attn_q.weight": name,
