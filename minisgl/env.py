@@ -17,6 +17,7 @@ _BOOLS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false":
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _LOG_FORMATS = ("text", "json")
 _KERNELS = ("auto", "torch")
+_CPU_ISAS = ("native", "avx512", "avx2", "portable")
 
 
 class Var(Generic[T]):
@@ -61,6 +62,12 @@ def _api_key(text: str) -> str | None:
 
 def _kernels(text: str) -> str:
     if text.lower() not in _KERNELS:
+        raise ValueError(text)
+    return text.lower()
+
+
+def _cpu_isa(text: str) -> str:
+    if text.lower() not in _CPU_ISAS:
         raise ValueError(text)
     return text.lower()
 
@@ -117,6 +124,13 @@ class Env:
         )
         self.KERNELS = _read(
             env, "MINISGL_KERNELS", _kernels, "auto", "auto: C++ kernels where they can be built; torch: never"
+        )
+        self.CPU_ISA = _read(
+            env,
+            "MINISGL_CPU_ISA",
+            _cpu_isa,
+            "native",
+            "what the C++ kernels may use: native (all that the processor has), avx512, avx2 or portable",
         )
 
 

@@ -12,6 +12,7 @@ import torch
 from minisgl.core import reset_global_ctx
 from minisgl.utils.logging import ROOT
 
+pytest_plugins = ["support.instruction_sets"]
 torch.set_num_threads(2)
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported; see kernel/triton/conftest.py

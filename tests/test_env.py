@@ -24,6 +24,7 @@ def test_switches_take_the_usual_words(text: str, value: bool):
         ("MINISGL_CACHE_DIR", ""),
         ("MINISGL_LOG_LEVEL", "LOUD"),
         ("MINISGL_KERNELS", "c"),
+        ("MINISGL_CPU_ISA", "sse9"),
     ],
 )
 def test_a_bad_value_is_named_with_its_variable(name: str, text: str):

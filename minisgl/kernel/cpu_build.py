@@ -1,4 +1,4 @@
-"""Builds csrc/ with the machine's own C++ compiler, once for every version of sources, compiler and processor."""
+"""Builds csrc/ with the machine's own C++ compiler, once for every version of sources, compiler and instruction set."""
 
 from __future__ import annotations
 
@@ -13,22 +13,37 @@ from pathlib import Path
 import torch
 from filelock import FileLock
 
+from minisgl.utils.hardware import cpu_flags
+
 SOURCES = Path(__file__).parent / "csrc"
 LIBRARY = "libminisgl_cpu.so"
-FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-fPIC", "-shared")
+FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-fPIC", "-fvisibility=hidden", "-shared")
 LAST_LINES = 8
+IS_X86 = platform.machine() in ("x86_64", "AMD64")
+
+_AVX2 = ("avx2", "fma", "f16c", "bmi1", "bmi2", "movbe")
+_AVX512 = ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni", "avx512_bf16")
+# By name: the compiler's flags, and what the processor must have for them, as Linux calls it. avx512 is what a Zen 4
+# has: all but matrix units (AMX). Other machines than x86 have native and portable.
+INSTRUCTION_SETS = {
+    "native": (("-march=native",), ()),
+    "avx512": (("-march=skylake-avx512", "-mavx512vnni", "-mavx512bf16"), (*_AVX2, *_AVX512)),
+    "avx2": (("-march=haswell",), _AVX2),
+    "portable": (("-march=x86-64",), ()),
+}
 
 
 class BuildError(Exception):
     """The compiler failed; the message holds its last lines."""
 
 
-def build(compiler: str, cache_dir: Path) -> Path:
+def build(compiler: str, cache_dir: Path, isa: str = "native") -> Path:
     """Path of the shared library below `cache_dir`, built now unless it is there already (some 3 seconds).
 
-    Processes that ask at the same time build it once. BuildError if the compiler cannot.
+    isa: a key of INSTRUCTION_SETS. Processes that ask at the same time build it once. BuildError if the compiler
+    cannot; ValueError if the processor could not run it.
     """
-    flags = (*FLAGS, _native_flag(), "-fopenmp")
+    flags = (*FLAGS, *_flags_of(isa), "-fopenmp")
     folder = cache_dir / "kernels" / _fingerprint(compiler, flags)
     library = folder / LIBRARY
     if not library.exists():
@@ -39,9 +54,19 @@ def build(compiler: str, cache_dir: Path) -> Path:
     return library
 
 
-def _native_flag() -> str:
-    """All that this processor can do; Arm compilers have another name for it."""
-    return "-march=native" if platform.machine() in ("x86_64", "AMD64") else "-mcpu=native"
+def missing_for(isa: str) -> tuple[str, ...]:
+    """What this processor lacks for an instruction set."""
+    if not IS_X86:
+        return () if isa in ("native", "portable") else ("x86",)
+    return tuple(name for name in INSTRUCTION_SETS[isa][1] if name not in cpu_flags())
+
+
+def _flags_of(isa: str) -> tuple[str, ...]:
+    if missing := missing_for(isa):
+        raise ValueError(f"MINISGL_CPU_ISA={isa!r}: this processor lacks {', '.join(missing)}")
+    if not IS_X86:  # compilers for Arm have another name for it, and none for what every one has
+        return ("-mcpu=native",) if isa == "native" else ()
+    return INSTRUCTION_SETS[isa][0]
 
 
 def _fingerprint(compiler: str, flags: Sequence[str]) -> str:

@@ -37,7 +37,8 @@ _SIGNATURES = {
     "apply_rotary": "pnnnnppt",
     "store_cache": "pppnnppnnt",
     "decode_attention": "pnppppnnnnffppt>t",
-    "grouped_linear": "pnnnpnppt",
+    "linear": "ppnpt>t",
+    "pack_floats": "pnnnnnpt",
 }
 _OF_GROUPS = {"packed_bytes": "nnn>n", "pack_groups": "pppnnnpt"}  # on codes, which are uint8
 _CTYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "t": ctypes.c_int}
@@ -57,7 +58,10 @@ def in_use() -> bool:
 
 @cache
 def functions() -> Functions:
-    """By name and dtype; empty without a library, for which the log has the reason."""
+    """By name and dtype; empty without a library, for which the log has the reason.
+
+    ValueError if the processor lacks what MINISGL_CPU_ISA says.
+    """
     if ENV.KERNELS.value == "torch":
         return {}
     compiler = find_compiler()
@@ -65,7 +69,7 @@ def functions() -> Functions:
         logger.info("no C++ compiler was found; the slower kernels of torch are used")
         return {}
     try:
-        library = ctypes.PyDLL(str(build(compiler, ENV.CACHE_DIR.value)))
+        library = ctypes.PyDLL(str(build(compiler, ENV.CACHE_DIR.value, ENV.CPU_ISA.value)))
     except (BuildError, OSError) as error:
         logger.warning("the C++ kernels could not be built; the slower ones of torch are used: %s", error)
         return {}

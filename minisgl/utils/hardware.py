@@ -76,6 +76,12 @@ def cpu_is_intel() -> bool:
     return "Intel" in _read_cpuinfo()[0]
 
 
+@cache
+def cpu_flags() -> frozenset[str]:
+    """Every instruction set of this processor, by the names of Linux; none where it does not say."""
+    return frozenset(_read_cpuinfo(known=None)[1])
+
+
 def find_compiler() -> str | None:
     """Path of a C++ compiler: the one that CXX names, or the first usual one."""
     names = [os.environ["CXX"]] if os.environ.get("CXX") else _COMPILERS
@@ -101,13 +107,16 @@ def _find_gpus() -> tuple[Gpu, ...]:
     return tuple(Gpu(gpu.name, gpu.total_memory, (gpu.major, gpu.minor)) for gpu in found)
 
 
-def _read_cpuinfo(path: Path = Path("/proc/cpuinfo")) -> tuple[str, tuple[str, ...]]:
-    """Name and features; without that file (not Linux) the platform's name and nothing."""
+def _read_cpuinfo(
+    path: Path = Path("/proc/cpuinfo"), known: tuple[str, ...] | None = _FEATURES
+) -> tuple[str, tuple[str, ...]]:
+    """Name and those features that are known, or all; without that file (not Linux) the platform's name and nothing."""
     if not path.is_file():
         return platform.processor() or platform.machine(), ()
     fields = dict(_split(line) for line in path.read_text().splitlines() if ":" in line)
-    flags = set((fields.get("flags") or fields.get("Features") or "").split())
-    return fields.get("model name", platform.machine()), tuple(name for name in _FEATURES if name in flags)
+    flags = (fields.get("flags") or fields.get("Features") or "").split()
+    found = flags if known is None else [name for name in known if name in flags]
+    return fields.get("model name", platform.machine()), tuple(found)
 
 
 def _split(line: str) -> tuple[str, str]:

@@ -56,6 +56,28 @@ def test_other_sources_are_built_anew(tmp_path: Path, monkeypatch: pytest.Monkey
     assert cpu_build.build(fake_compiler(tmp_path), tmp_path / "cache") != before
 
 
+@pytest.mark.skipif(not cpu_build.IS_X86, reason="only x86 has these")
+def test_an_instruction_set_has_a_library_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cpu_build, "cpu_flags", lambda: frozenset(cpu_build.INSTRUCTION_SETS["avx512"][1]))
+    compiler = fake_compiler(tmp_path)
+    libraries = {cpu_build.build(compiler, tmp_path / "cache", isa) for isa in cpu_build.INSTRUCTION_SETS}
+    assert len(libraries) == 4
+
+
+@pytest.mark.parametrize("is_x86", [True, False])
+def test_an_instruction_set_that_the_processor_lacks_is_refused(
+    is_x86: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(cpu_build, "IS_X86", is_x86)
+    monkeypatch.setattr(cpu_build, "cpu_flags", lambda: frozenset({"avx2", "fma", "f16c", "bmi1", "movbe"}))
+    with pytest.raises(
+        ValueError, match="MINISGL_CPU_ISA='avx2': this processor lacks " + ("bmi2" if is_x86 else "x86")
+    ):
+        cpu_build.build(fake_compiler(tmp_path), tmp_path / "cache", "avx2")
+    assert not (tmp_path / "runs").exists()
+    assert cpu_build.build(fake_compiler(tmp_path), tmp_path / "cache", "portable").exists()
+
+
 def test_a_failure_quotes_the_compilers_last_lines_and_leaves_no_library(tmp_path: Path):
     failing = script(tmp_path / "c++", 'case "$*" in *-dM*) exit 0;; esac\necho "no such thing as a float" >&2\nexit 1')
     with pytest.raises(cpu_build.BuildError, match="no such thing as a float"):

@@ -11,7 +11,10 @@ import torch
 from minisgl import kernel
 from minisgl.kernel import cpu_ops, torch_ops
 
-pytestmark = pytest.mark.skipif(not cpu_ops.in_use(), reason="no C++ kernels here, or MINISGL_KERNELS=torch")
+pytestmark = [
+    pytest.mark.skipif(not cpu_ops.in_use(), reason="no C++ kernels here, or MINISGL_KERNELS=torch"),
+    pytest.mark.usefixtures("instruction_set"),
+]
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 SIZES = pytest.mark.parametrize("size", [1, 7, 16, 24, 64, 100, 576])

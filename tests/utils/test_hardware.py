@@ -25,6 +25,10 @@ def test_cpuinfo_gives_the_name_and_the_features_that_matter(tmp_path: Path):
     assert features == ("avx2", "avx512f", "avx512_bf16")
 
 
+def test_cpuinfo_gives_every_feature_if_none_is_named(tmp_path: Path):
+    assert hardware._read_cpuinfo(write(tmp_path / "cpuinfo", CPUINFO), known=None)[1][-1] == "unheard_of"
+
+
 def test_without_cpuinfo_no_feature_is_claimed(tmp_path: Path):
     assert hardware._read_cpuinfo(tmp_path / "missing")[1] == ()
 

@@ -63,6 +63,7 @@ int has_memory(Body body) {
         else grouped_linear(args, static_cast<const Group<8>*>(groups), threads);                                      \
     }
 
+#pragma GCC visibility push(default)  // all else is hidden: two libraries in one process must not share a static
 extern "C" {
 KERNELS(float, float32)
 KERNELS(bfloat16, bfloat16)
@@ -77,3 +78,4 @@ void pack_groups(const uint8_t* codes, const float* scale, const float* offset, 
     else pack_groups(codes, scale, offset, outputs, inputs, static_cast<Group<8>*>(groups), threads);
 }
 }
+#pragma GCC visibility pop

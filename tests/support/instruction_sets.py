@@ -1,0 +1,27 @@
+"""Kernel tests once for every instruction set that this processor has: `pytestmark = usefixtures("instruction_set")`.
+
+What is packed for one is for its kernels alone, so tests pack anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from minisgl.env import ENV
+from minisgl.kernel import cpu_ops
+from minisgl.kernel.cpu_build import INSTRUCTION_SETS, missing_for
+
+AVAILABLE = [isa for isa in INSTRUCTION_SETS if not missing_for(isa)]
+
+
+@pytest.fixture(params=AVAILABLE, scope="module")
+def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
+    """MINISGL_CPU_ISA is each in turn, and the C++ kernels are those built for it."""
+    before, isa = ENV.CPU_ISA.value, str(request.param)
+    ENV.CPU_ISA.value = isa
+    cpu_ops.functions.cache_clear()
+    yield isa
+    ENV.CPU_ISA.value = before
+    cpu_ops.functions.cache_clear()
