@@ -33,7 +33,7 @@ class TPInfo:
     def shard(self, name: str, total: int) -> int:
         """How many of `total` things each rank holds; ValueError that names them if the ranks cannot share evenly."""
         if total % self.size != 0:
-            raise ValueError(f"tp_size={self.size} does not divide {name}={total}")
+            raise ValueError(f"tensor_parallel_size={self.size} does not divide {name}={total}")
         return total // self.size
 
     def least(self, value: int) -> int:

@@ -137,8 +137,8 @@ def _resolve_graphs(wanted: int | None, backend: str, max_running_req: int) -> i
     """The largest batch that is captured; 0: none, as for a backend whose forward passes cannot be."""
     if backend not in GPU_BACKENDS or not triton.in_use():
         if wanted:
-            names = " or ".join(GPU_BACKENDS)
-            raise ValueError(f"cuda_graph_max_bs={wanted} needs a GPU, Triton and attention_backend {names}")
+            names = " or ".join(f"attention_backend={name}" for name in GPU_BACKENDS)
+            raise ValueError(f"cuda_graph_max_bs={wanted} needs a GPU, Triton and {names}")
         return 0
     return min(max_running_req, MAX_GRAPH_SIZE if wanted is None else wanted)
 

@@ -13,7 +13,7 @@ def test_ranks_share_evenly():
 
 
 def test_an_uneven_share_is_refused_with_name_and_numbers():
-    with pytest.raises(ValueError, match="tp_size=3 does not divide num_qo_heads=32"):
+    with pytest.raises(ValueError, match="tensor_parallel_size=3 does not divide num_qo_heads=32"):
         TPInfo(0, 3).shard("num_qo_heads", 32)
 
 

@@ -98,9 +98,9 @@ def test_packing_frees_the_weight_where_there_is_a_kernel_and_gives_the_same_res
 
 
 def test_sizes_that_the_ranks_cannot_share_are_refused_with_the_numbers():
-    with pytest.raises(ValueError, match="tp_size=3 does not divide k_proj=4"):
+    with pytest.raises(ValueError, match="tensor_parallel_size=3 does not divide k_proj=4"):
         ColumnParallelLinear(8, PARTS, False, place(TPInfo(0, 3)))
-    with pytest.raises(ValueError, match="tp_size=3 does not divide in_features=8"):
+    with pytest.raises(ValueError, match="tensor_parallel_size=3 does not divide in_features=8"):
         RowParallelLinear(8, 6, False, place(TPInfo(0, 3)))
 
 

@@ -163,5 +163,5 @@ def test_a_config_that_makes_no_sense_is_refused_by_name(name: str, changes: dic
 
 def test_ranks_that_cannot_share_an_expert_are_refused_with_the_numbers():
     config = config_of("qwen3-moe", moe_intermediate_size=41)
-    with pytest.raises(ValueError, match="tp_size=2 does not divide the inner size of experts=41"):
+    with pytest.raises(ValueError, match="tensor_parallel_size=2 does not divide the inner size of experts=41"):
         create_model(config, torch.float32, CPU, TPInfo(0, 2))

@@ -112,7 +112,7 @@ def test_finishing_frees_every_matrix_that_it_packs():
 
 
 def test_ranks_that_cannot_share_the_heads_are_refused_with_the_numbers():
-    with pytest.raises(ValueError, match="tp_size=3 does not divide num_qo_heads=4"):
+    with pytest.raises(ValueError, match="tensor_parallel_size=3 does not divide num_qo_heads=4"):
         new_model(UNTIED, TPInfo(0, 3))
-    with pytest.raises(ValueError, match="tp_size=4 does not divide num_kv_heads=2"):
+    with pytest.raises(ValueError, match="tensor_parallel_size=4 does not divide num_kv_heads=2"):
         new_model(UNTIED, TPInfo(0, 4))

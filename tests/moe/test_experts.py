@@ -83,7 +83,7 @@ def test_a_token_without_company_gets_what_it_gets_among_others():
 
 
 def test_ranks_that_cannot_share_the_inner_size_are_refused_with_the_numbers():
-    with pytest.raises(ValueError, match="tp_size=5 does not divide the inner size of experts=24"):
+    with pytest.raises(ValueError, match="tensor_parallel_size=5 does not divide the inner size of experts=24"):
         Experts(NUM_EXPERTS, HIDDEN, INNER, place(TPInfo(0, 5)))
 
 
