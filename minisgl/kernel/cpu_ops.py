@@ -89,12 +89,12 @@ def _declare(library: ctypes.CDLL, name: str, letters: str) -> Callable[..., Any
     return function  # type: ignore[no-any-return]
 
 
-def _is_dense(x: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
+def is_dense(x: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
     """Whether x is what a kernel takes it for; it would read and write past the end of anything else."""
     return x.shape == shape and x.dtype == dtype and x.is_contiguous()
 
 
-def _has_dense_rows(x: torch.Tensor) -> bool:
+def has_dense_rows(x: torch.Tensor) -> bool:
     """Whether x[i] of x [T, H, D] is one run of memory for every i."""
     return x.stride(2) == 1 and (x.stride(1) == x.shape[2] or x.shape[1] == 1)
 
@@ -114,7 +114,7 @@ def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
 def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
     tokens, size = x.shape
     assert x.is_contiguous(), x.stride()
-    assert _is_dense(residual, x.shape, x.dtype), (x.shape, x.dtype, residual.shape, residual.dtype)
+    assert is_dense(residual, x.shape, x.dtype), (x.shape, x.dtype, residual.shape, residual.dtype)
     _of_weight("add_rms_norm", x, weight)(
         *(x.data_ptr(), residual.data_ptr(), tokens, size, weight.data_ptr(), eps, torch.get_num_threads())
     )
@@ -124,7 +124,7 @@ def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, 
 def _of_weight(name: str, x: torch.Tensor, weight: torch.Tensor) -> Callable[..., Any]:
     """The function of that name for a weight of x's dtype, or of float32."""
     assert weight.dtype in (x.dtype, torch.float32), (x.dtype, weight.dtype)
-    assert _is_dense(weight, x.shape[-1:], weight.dtype), (x.shape, weight.shape, weight.stride())
+    assert is_dense(weight, x.shape[-1:], weight.dtype), (x.shape, weight.shape, weight.stride())
     return functions()[name if weight.dtype == x.dtype else f"{name}_wide", x.dtype]
 
 
@@ -147,10 +147,10 @@ def _activate_and_mul(name: str, gate_up: torch.Tensor) -> torch.Tensor:
 
 def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, num_heads: int) -> None:
     tokens, heads, dim = x.shape
-    assert _has_dense_rows(x), x.stride()
+    assert has_dense_rows(x), x.stride()
     assert num_heads <= heads, (num_heads, x.shape)
-    assert _is_dense(cos, (tokens, 1, dim), x.dtype), (x.shape, x.dtype, cos.shape, cos.dtype)
-    assert _is_dense(sin, (tokens, 1, dim), x.dtype), (x.shape, x.dtype, sin.shape, sin.dtype)
+    assert is_dense(cos, (tokens, 1, dim), x.dtype), (x.shape, x.dtype, cos.shape, cos.dtype)
+    assert is_dense(sin, (tokens, 1, dim), x.dtype), (x.shape, x.dtype, sin.shape, sin.dtype)
     functions()["apply_rotary", x.dtype](
         *(x.data_ptr(), tokens, num_heads, dim, x.stride(0), cos.data_ptr(), sin.data_ptr(), torch.get_num_threads())
     )
@@ -160,12 +160,12 @@ def store_cache(
     k_cache: torch.Tensor, v_cache: torch.Tensor, indices: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 ) -> None:
     tokens, heads, dim = k.shape
-    assert _has_dense_rows(k), k.stride()
-    assert _has_dense_rows(v), v.stride()
+    assert has_dense_rows(k), k.stride()
+    assert has_dense_rows(v), v.stride()
     assert v.shape == k.shape, (k.shape, v.shape)
     assert v.dtype == k.dtype, (k.dtype, v.dtype)
     for pool in (k_cache, v_cache):
-        assert _is_dense(pool, (len(k_cache), heads, dim), k.dtype), (k.shape, k.dtype, pool.shape, pool.dtype)
+        assert is_dense(pool, (len(k_cache), heads, dim), k.dtype), (k.shape, k.dtype, pool.shape, pool.dtype)
     indices = indices.int().contiguous()
     assert indices.shape == (tokens,), (indices.shape, k.shape)
     functions()["store_cache", k.dtype](
@@ -186,14 +186,14 @@ def decode_attention(
     softcap: float = 0.0,
 ) -> None:
     rows, num_qo_heads, dim = q.shape
-    assert _has_dense_rows(q), q.stride()
+    assert has_dense_rows(q), q.stride()
     num_kv_heads = k_cache.shape[1]
     for pool in (k_cache, v_cache):
-        assert _is_dense(pool, (len(k_cache), num_kv_heads, dim), q.dtype), (q.shape, q.dtype, pool.shape)
-    assert _is_dense(slots, (slots.numel(),), torch.int32), (slots.shape, slots.dtype)
-    assert _is_dense(indptr, (rows + 1,), torch.int32), (q.shape, indptr.shape, indptr.dtype)
-    assert _is_dense(o, (rows, num_qo_heads * dim), q.dtype), (q.shape, q.dtype, o.shape, o.dtype)
-    assert _is_dense(lse, (rows, num_qo_heads), torch.float32), (q.shape, lse.shape, lse.dtype)
+        assert is_dense(pool, (len(k_cache), num_kv_heads, dim), q.dtype), (q.shape, q.dtype, pool.shape)
+    assert is_dense(slots, (slots.numel(),), torch.int32), (slots.shape, slots.dtype)
+    assert is_dense(indptr, (rows + 1,), torch.int32), (q.shape, indptr.shape, indptr.dtype)
+    assert is_dense(o, (rows, num_qo_heads * dim), q.dtype), (q.shape, q.dtype, o.shape, o.dtype)
+    assert is_dense(lse, (rows, num_qo_heads), torch.float32), (q.shape, lse.shape, lse.dtype)
     has_memory = functions()["decode_attention", q.dtype](
         *(q.data_ptr(), q.stride(0), k_cache.data_ptr(), v_cache.data_ptr(), slots.data_ptr(), indptr.data_ptr()),
         *(rows, num_qo_heads, num_kv_heads, dim, scale, softcap),

@@ -7,38 +7,43 @@ The integers become floats of x's dtype while they are multiplied: the numbers a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import partial
+from itertools import accumulate
 
 import torch
 
+from minisgl.kernel.cpu_linear import PANEL, Kind, PackedLinear
 from minisgl.kernel.cpu_ops import functions
 from minisgl.utils.grouped_tensor import GROUP, GroupedTensor
 
-PANEL = 32  # outputs that lie side by side in the packed weight, as in csrc/grouped_weight.h
 
+def pack_groups(
+    parts: Sequence[GroupedTensor], dtype: torch.dtype, bias: torch.Tensor | None = None, gate: str | None = None
+) -> PackedLinear:
+    """The layer whose weight has the rows of all parts, copied, for x of `dtype`. Only where `kernel.has_cpp`.
 
-@dataclass(frozen=True, eq=False)
-class PackedGroups:
-    """A weight [N, K] in the order of the kernel: panels of outputs, in which group follows group."""
-
-    data: torch.Tensor
-    shape: torch.Size
-    bits: int
-
-
-def pack_groups(parts: Sequence[GroupedTensor]) -> PackedGroups:
-    """A copy, for `grouped_linear`, of the rows of all parts. Only where `kernel.has_cpp`."""
-    bits, inputs = max(part.bits for part in parts), parts[0].shape[1]
+    bias, gate: as of PackedLinear.
+    """
+    bits, inputs, outputs = max(part.bits for part in parts), parts[0].shape[1], sum(part.shape[0] for part in parts)
     assert inputs % GROUP == 0, parts[0].shape
-    rows = [part.shape[0] for part in parts]
-    if any(n % PANEL for n in rows[:-1]):
-        return pack_groups([_joined(parts, bits)])
+    parts = _aligned(parts, bits, outputs if gate is None else outputs // 2)
     size = functions()["packed_bytes", torch.uint8]
-    data, begin = torch.empty(size(sum(rows), inputs, bits), dtype=torch.uint8), 0
-    for part, n in zip(parts, rows, strict=True):
-        _pack(part, bits, data[begin:])
-        begin += size(n, inputs, bits)
-    return PackedGroups(data, torch.Size((sum(rows), inputs)), bits)
+    sizes = [size(*part.shape, bits) for part in parts]
+    data = torch.empty(sum(sizes), dtype=torch.uint8)
+    for part, place in zip(parts, torch.split(data, sizes), strict=True):
+        _pack(part, bits, place)
+    return PackedLinear(Kind.GROUPED, data, (outputs, inputs), dtype, bits=bits, bias=bias, gate=gate)
+
+
+def _aligned(parts: Sequence[GroupedTensor], bits: int, half: int) -> Sequence[GroupedTensor]:
+    """The same rows in parts that begin with a panel; so does what `half` rows are before."""
+    begins = list(accumulate((part.shape[0] for part in parts), initial=0))
+    if half in begins and all(begin % half % PANEL == 0 for begin in begins[:-1]):
+        return parts
+    whole = _joined(parts, bits)
+    return [
+        whole.map_rows(partial(torch.narrow, dim=0, start=begin, length=half)) for begin in range(0, begins[-1], half)
+    ]
 
 
 def _joined(parts: Sequence[GroupedTensor], bits: int) -> GroupedTensor:
@@ -53,20 +58,3 @@ def _pack(part: GroupedTensor, bits: int, place: torch.Tensor) -> None:
         *(codes.data_ptr(), scale.data_ptr(), offset.data_ptr(), *part.shape, bits, place.data_ptr()),
         torch.get_num_threads(),
     )
-
-
-def grouped_linear(x: torch.Tensor, weight: PackedGroups, bias: torch.Tensor | None) -> torch.Tensor:
-    """x [T, K], dense, in float32 or bfloat16, times the weight [N, K], plus bias [N]: [T, N].
-
-    Sums are float32, and those of a row do not depend on the rows beside it.
-    """
-    (outputs, inputs), rows = weight.shape, x.shape[0]
-    assert x.is_contiguous(), x.stride()
-    assert x.shape[1] == inputs, (x.shape, weight.shape)
-    assert bias is None or (bias.shape == (outputs,) and bias.dtype == x.dtype), (bias, x.dtype)
-    out = torch.empty(rows, outputs, dtype=x.dtype)
-    functions()["grouped_linear", x.dtype](
-        *(x.data_ptr(), rows, inputs, outputs, weight.data.data_ptr(), weight.bits),
-        *(None if bias is None else bias.data_ptr(), out.data_ptr(), torch.get_num_threads()),
-    )
-    return out

@@ -102,4 +102,4 @@ class LMHead(Linear):
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """[N, H] -> [N, V] of the model's dtype, rows any stride apart; the same on every rank."""
-        return all_gather(self.multiply(hidden, None), self.tp)[:, : self.shape[0]]
+        return all_gather(self.multiply(hidden), self.tp)[:, : self.shape[0]]

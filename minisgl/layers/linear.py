@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from minisgl.distributed import TPInfo, all_reduce
-from minisgl.kernel.linear import GATES, add_norm_linear, linear
+from minisgl.kernel.linear import add_norm_linear, linear
 from minisgl.layers.base import Layer, Placement, WeightSlot
 from minisgl.layers.norm import RMSNorm
 from minisgl.layers.packed import GroupedParts, PackedWeight, is_repacked, same_place
@@ -24,30 +24,40 @@ class Linear(Layer):
 
     A tensor that the checkpoint has grouped waits as it is: if all that make up the weight are, it is never written.
     scratch: where a weight may wait to be packed. None: where it is, since others use it or not all of it is loaded.
+    gate: the result is the activation of this name, a key of `minisgl.kernel.linear.GATES`, of the first half * the
+    second. biased: whether this rank adds the bias.
     """
 
     def __init__(
-        self, weight: nn.Parameter, bias: nn.Parameter | None, tp: TPInfo, scratch: Scratch | None = None
+        self,
+        weight: nn.Parameter,
+        bias: nn.Parameter | None,
+        tp: TPInfo,
+        scratch: Scratch | None = None,
+        gate: str | None = None,
+        biased: bool = True,
     ) -> None:
         super().__init__()
         self.weight: nn.Parameter | None = weight
         self.bias = bias
-        self.tp = tp
+        self.tp, self.gate, self._biased = tp, gate, biased
         self.packed: PackedWeight | None = None
         self._groups = GroupedParts()
         self._scratch, self._lent = scratch, False
 
-    def multiply(self, x: torch.Tensor, bias: torch.Tensor | None, gate: str | None = None) -> torch.Tensor:
-        """[T, in of this rank] -> [T, out of this rank]; gate: `GATES[gate]` of that."""
+    def multiply(self, x: torch.Tensor) -> torch.Tensor:
+        """[T, in of this rank] -> [T, out of this rank], or what the gate makes of it."""
         if self.packed is not None:
-            out = self.packed.multiply(x, bias)
-            return out if gate is None else GATES[gate](out)
+            return self.packed.multiply(x)
         assert self.weight is not None
-        return linear(x, self.weight, bias, gate)
+        return linear(x, self.weight, self._own_bias(), self.gate)
+
+    def _own_bias(self) -> torch.Tensor | None:
+        return self.bias if self._biased else None
 
     def pack(self) -> None:
         assert self.weight is not None, "packed twice"
-        self.packed = self._groups.pack(self.weight)
+        self.packed = self._groups.pack(self.weight, self._own_bias(), self.gate)
         if self.packed is None:
             return
         if self._scratch is not None and self._lent:
@@ -86,8 +96,8 @@ class Linear(Layer):
 class ColumnParallelLinear(Linear):
     """Several checkpoint tensors side by side in one matmul; each rank holds an equal share of the rows of every one.
 
-    parts: output features by the tensor's name, before the split, e.g. {"gate_proj": I, "up_proj": I}. gate: there are
-    two, and the result is the activation of this name, a key of `minisgl.kernel.linear.GATES`, of the first * second.
+    parts: output features by the tensor's name, before the split, e.g. {"gate_proj": I, "up_proj": I}, which are what
+    a gate joins.
     """
 
     def __init__(
@@ -96,8 +106,8 @@ class ColumnParallelLinear(Linear):
         shares = {name: place.tp.shard(name, size) for name, size in parts.items()}
         rows = sum(shares.values())
         bias_vector = place.parameter(rows) if bias else None
-        super().__init__(place.parameter(rows, in_features), bias_vector, place.tp, place.scratch)
-        self.in_features, self.parts, self.shares, self.gate = in_features, dict(parts), shares, gate
+        super().__init__(place.parameter(rows, in_features), bias_vector, place.tp, place.scratch, gate)
+        self.in_features, self.parts, self.shares = in_features, dict(parts), shares
 
     def slots(self) -> dict[str, WeightSlot]:
         assert self.weight is not None
@@ -112,7 +122,7 @@ class ColumnParallelLinear(Linear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[T, in] -> [T, this rank's share of every part, in order]; with a gate: [T, its share of one part]."""
-        return self.multiply(x, self.bias, self.gate)
+        return self.multiply(x)
 
     def after_norm(
         self, x: torch.Tensor, residual: torch.Tensor | None, norm: RMSNorm
@@ -164,7 +174,8 @@ class RowParallelLinear(Linear):
     def __init__(self, in_features: int, out_features: int, bias: bool, place: Placement) -> None:
         share = place.tp.shard("in_features", in_features)
         bias_vector = place.parameter(out_features) if bias else None
-        super().__init__(place.parameter(out_features, share), bias_vector, place.tp, place.scratch)
+        weight, has_bias = place.parameter(out_features, share), place.tp.rank == 0
+        super().__init__(weight, bias_vector, place.tp, place.scratch, biased=has_bias)
         self.shape, self.start = (out_features, in_features), place.tp.rank * share
 
     def slots(self) -> dict[str, WeightSlot]:
@@ -176,7 +187,7 @@ class RowParallelLinear(Linear):
 
     def partial(self, x: torch.Tensor) -> torch.Tensor:
         """This rank's term of the sum; rank 0's carries the bias."""
-        return self.multiply(x, self.bias if self.tp.rank == 0 else None)
+        return self.multiply(x)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[T, in / tp_size] -> [T, out], the same on every rank."""

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F
 
 from minisgl.kernel import has_cpp
-from minisgl.kernel.grouped import grouped_linear, pack_groups
+from minisgl.kernel.grouped import pack_groups
+from minisgl.kernel.linear import GATES, linear
 from minisgl.utils.grouped_tensor import GroupedTensor
 from minisgl.utils.hardware import cpu_is_intel
 
 
 class PackedWeight(Protocol):
-    """A weight [out, in] that can do nothing but multiply."""
+    """A linear layer that can do nothing but multiply: a weight [out, in], maybe a bias [out], maybe a gate."""
 
-    def multiply(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        """x [T, in] times the weight, plus bias: [T, out] of x's dtype."""
+    def multiply(self, x: torch.Tensor) -> torch.Tensor:
+        """x [T, in] times the weight, plus the bias: [T, out] of x's dtype; with a gate what that makes of it."""
         ...
 
 
-def pack_weight(weight: torch.Tensor) -> PackedWeight | None:
+def pack_weight(weight: torch.Tensor, bias: torch.Tensor | None = None, gate: str | None = None) -> PackedWeight | None:
     """The same numbers for the fastest kernel that there is; None where plain torch is as fast."""
-    return OneDNNWeight(weight) if is_repacked(weight) else None
+    return OneDNNWeight(weight, bias, gate) if is_repacked(weight) else None
 
 
 class GroupedParts:
@@ -39,15 +39,17 @@ class GroupedParts:
             return None
         return lambda tensor: self._waiting.append((dest, tensor))
 
-    def pack(self, weight: torch.Tensor) -> PackedWeight | None:
+    def pack(
+        self, weight: torch.Tensor, bias: torch.Tensor | None = None, gate: str | None = None
+    ) -> PackedWeight | None:
         """`pack_weight` of the complete weight; parts of it that are grouped go where they belong."""
         parts, self._waiting = self._waiting, []
         if parts and sum(len(dest) for dest, _ in parts) == len(weight):
             in_order = sorted(parts, key=lambda part: part[0].data_ptr())
-            return GroupedWeight([tensor for _, tensor in in_order])
+            return pack_groups([tensor for _, tensor in in_order], weight.dtype, bias, gate)
         for dest, tensor in parts:
             tensor.write_to(same_place(weight, dest))
-        return pack_weight(weight)
+        return pack_weight(weight, bias, gate)
 
 
 def same_place(weight: torch.Tensor, dest: torch.Tensor) -> torch.Tensor:
@@ -58,33 +60,24 @@ def same_place(weight: torch.Tensor, dest: torch.Tensor) -> torch.Tensor:
 class PlainWeight:
     """A weight as it is, beside others that are packed."""
 
-    def __init__(self, weight: torch.Tensor) -> None:
-        self._weight = weight
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, gate: str | None = None) -> None:
+        self._weight, self._bias, self._gate = weight, bias, gate
 
-    def multiply(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        return F.linear(x, self._weight, bias)
-
-
-class GroupedWeight:
-    """Our own kernel, which makes floats of the codes while it multiplies."""
-
-    def __init__(self, parts: Sequence[GroupedTensor]) -> None:
-        self._packed = pack_groups(parts)
-
-    def multiply(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        return grouped_linear(x, self._packed, bias)
+    def multiply(self, x: torch.Tensor) -> torch.Tensor:
+        return linear(x, self._weight, self._bias, self._gate)
 
 
 class OneDNNWeight:
     """oneDNN's matmul on a copy of the weight."""
 
-    def __init__(self, weight: torch.Tensor) -> None:
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, gate: str | None) -> None:
         with torch.inference_mode():
             self._packed = torch.ops.mkldnn._reorder_linear_weight(weight)
+        self._bias, self._gate = bias, gate
 
-    def multiply(self, x: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, bias, "none", [], "")
-        return out
+    def multiply(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, self._bias, "none", [], "")
+        return out if self._gate is None else GATES[self._gate](out)
 
 
 def is_repacked(weight: torch.Tensor) -> bool:

@@ -35,7 +35,7 @@ class WholeLinear(Linear):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[T, in] -> [T, out]."""
-        return self.multiply(x, self.bias)
+        return self.multiply(x)
 
 
 class Router(WholeLinear):

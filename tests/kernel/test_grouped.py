@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from minisgl.kernel import cpu_ops, torch_ops
-from minisgl.kernel.grouped import grouped_linear, pack_groups
+from minisgl.kernel.grouped import pack_groups
+from minisgl.kernel.linear import GATES
 from minisgl.utils.grouped_tensor import GroupedTensor
 
 pytestmark = pytest.mark.skipif(not cpu_ops.in_use(), reason="no C++ kernels here, or MINISGL_KERNELS=torch")
@@ -36,7 +37,7 @@ def test_the_product_is_that_with_the_dequantised_weight(
 ):
     weight, x = random_weight(*shape, bits), random_rows(rows, shape[1], dtype)
     vector = random_rows(1, shape[0], dtype)[0] if bias else None
-    got = grouped_linear(x, pack_groups([weight]), vector)
+    got = pack_groups([weight], dtype, vector).multiply(x)
     exact = x.double() @ weight.dequantize().to(dtype).double().T + (vector if vector is not None else 0)
     assert got.dtype == dtype
     tolerance = 1e-5 if dtype == torch.float32 else 2**-8
@@ -47,39 +48,52 @@ def test_the_product_is_that_with_the_dequantised_weight(
 @pytest.mark.parametrize("rows", [(64, 32, 10), (10, 64), (7, 5)], ids=str)
 def test_parts_are_one_weight_as_wide_as_their_widest_codes(rows: tuple[int, ...]):
     parts = [random_weight(n, 96, bits=8 if i == 1 else 4) for i, n in enumerate(rows)]
-    x, packed = random_rows(3, 96, torch.float32), pack_groups(parts)
-    assert (packed.bits, packed.shape) == (8, (sum(rows), 96))
+    x, packed = random_rows(3, 96, torch.float32), pack_groups(parts, torch.float32)
+    assert packed.shape == (sum(rows), 96)
     expected = torch.cat([torch_ops.grouped_linear(x, part, None) for part in parts], dim=1)
-    torch.testing.assert_close(grouped_linear(x, packed, None), expected, rtol=3e-5, atol=1e-4)
+    torch.testing.assert_close(packed.multiply(x), expected, rtol=3e-5, atol=1e-4)
+
+
+@DTYPES
+@pytest.mark.parametrize("gate", ["silu", "gelu_pytorch_tanh"])
+@pytest.mark.parametrize("rows", [(64, 64), (40, 40), (80,), (30, 20, 30)], ids=str)
+def test_a_gate_joins_the_halves_however_they_are_cut(rows: tuple[int, ...], gate: str, dtype: torch.dtype):
+    parts = [random_weight(n, 96, bits=4) for n in rows]
+    x, bias = random_rows(3, 96, dtype), random_rows(1, sum(rows), dtype)[0]
+    both = torch.cat([x.double() @ part.dequantize().to(dtype).double().T for part in parts], dim=1) + bias
+    expected = GATES[gate](both)
+    tolerance = 1e-5 if dtype == torch.float32 else 2**-8
+    got = pack_groups(parts, dtype, bias, gate).multiply(x)
+    torch.testing.assert_close(got.double(), expected, rtol=tolerance, atol=2e-5)
 
 
 @DTYPES
 @BITS
 def test_a_row_does_not_depend_on_the_rows_beside_it(bits: int, dtype: torch.dtype):
-    weight, x = pack_groups([random_weight(100, 192, bits)]), random_rows(80, 192, dtype)
-    together = grouped_linear(x, weight, None)
+    weight, x = pack_groups([random_weight(100, 192, bits)], dtype), random_rows(80, 192, dtype)
+    together = weight.multiply(x)
     for begin, end in ((0, 1), (3, 5), (7, 20), (40, 57), (10, 80)):
-        assert torch.equal(grouped_linear(x[begin:end], weight, None), together[begin:end])
+        assert torch.equal(weight.multiply(x[begin:end]), together[begin:end])
 
 
 @DTYPES
 def test_a_nan_stays_in_its_row(dtype: torch.dtype):
     x = random_rows(20, 64, dtype)
     x[3, 40] = torch.nan
-    bad = grouped_linear(x, pack_groups([random_weight(40, 64, bits=4)]), None).isnan()
+    bad = pack_groups([random_weight(40, 64, bits=4)], dtype).multiply(x).isnan()
     assert bad[3].all()
     assert bad.any(dim=1).sum() == 1
 
 
 @DTYPES
 def test_threads_change_nothing(dtype: torch.dtype):
-    weight, x = pack_groups([random_weight(640, 576, bits=4)]), random_rows(5, 576, dtype)
+    weight, x = pack_groups([random_weight(640, 576, bits=4)], dtype), random_rows(5, 576, dtype)
     before = torch.get_num_threads()
     results = []
     try:
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            results.append(grouped_linear(x, weight, None))
+            results.append(weight.multiply(x))
     finally:
         torch.set_num_threads(before)
     assert torch.equal(*results)

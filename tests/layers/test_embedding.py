@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from support.packed import is_grouped
 
 from minisgl.distributed import SINGLE, TPInfo
 from minisgl.kernel import has_cpp
 from minisgl.layers import LMHead, Placement, VocabParallelEmbedding
-from minisgl.layers.packed import GroupedWeight
 from minisgl.utils.grouped_tensor import GroupedTensor
 
 TABLE = torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
@@ -48,7 +48,7 @@ def test_shares_of_the_head_side_by_side_are_the_logits_and_then_zeros(tied: boo
         for slot in head.slots().values():
             slot.load("weight", TABLE)
         head.pack()
-        shares.append(head.multiply(hidden, None))
+        shares.append(head.multiply(hidden))
     logits, beyond = torch.cat(shares, dim=-1).split([12, sum(share.shape[1] for share in shares) - 12], dim=-1)
     torch.testing.assert_close(logits, F.linear(hidden, TABLE))
     assert not beyond.any()
@@ -74,6 +74,6 @@ def test_a_tied_head_keeps_the_integers_that_came_for_the_embedding():
     head = LMHead(12, 64, place(SINGLE), table)
     table.slots()["weight"].load("token_embd", weight)
     head.pack()
-    assert isinstance(head.packed, GroupedWeight)
+    assert is_grouped(head.packed)
     assert torch.equal(table(torch.arange(12)), weight.dequantize())
     torch.testing.assert_close(head(table.weight[:3]), table.weight[:3] @ table.weight.T)

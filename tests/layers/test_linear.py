@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 import torch
 import torch.nn.functional as F
+from support.packed import is_grouped
 
 from minisgl.distributed import SINGLE, TPInfo
 from minisgl.kernel import has_cpp
@@ -18,7 +19,7 @@ from minisgl.layers import (
     RMSNorm,
     RowParallelLinear,
 )
-from minisgl.layers.packed import GroupedWeight, is_repacked
+from minisgl.layers.packed import is_repacked
 from minisgl.utils.grouped_tensor import GroupedTensor, dense
 
 CPU = torch.device("cpu")
@@ -121,7 +122,7 @@ def test_a_weight_that_comes_grouped_stays_so_and_gives_the_same_result(tp_size:
             layer = ColumnParallelLinear(64, PARTS, False, place(TPInfo(rank, tp_size)))
             load(layer, given)
             layer.pack()
-            assert isinstance(layer.packed, GroupedWeight) == (given is tensors)
+            assert is_grouped(layer.packed) == (given is tensors)
             results.append(layer(x))
     torch.testing.assert_close(ours, floats)
 
@@ -135,7 +136,7 @@ def test_a_share_of_the_inputs_becomes_floats_only_where_it_cuts_a_group(inputs:
         layer = RowParallelLinear(inputs, 12, False, place(TPInfo(rank, 2)))
         load(layer, {"weight": weight})
         layer.pack()
-        assert isinstance(layer.packed, GroupedWeight) == stays_grouped
+        assert is_grouped(layer.packed) == stays_grouped
         shares.append(layer.partial(x[:, rank * half : (rank + 1) * half].contiguous()))
     torch.testing.assert_close(shares[0] + shares[1], F.linear(x, weight.dequantize()), rtol=1e-5, atol=1e-4)
 
@@ -148,7 +149,7 @@ def test_one_part_in_floats_makes_the_whole_weight_floats(dtype: torch.dtype):
     layer = ColumnParallelLinear(64, PARTS, False, place(SINGLE, dtype))
     load(layer, tensors)
     layer.pack()
-    assert not isinstance(layer.packed, GroupedWeight)
+    assert not is_grouped(layer.packed)
     x = random(5, 64).to(dtype)
     expected = torch.cat([F.linear(x, dense(t).to(dtype)) for t in tensors.values()], dim=-1)
     torch.testing.assert_close(layer(x), expected)

@@ -10,12 +10,12 @@ import torch
 from safetensors import safe_open
 from support.dense_attention import CPU, all_logits
 from support.gguf_variants import write_gguf
+from support.packed import is_grouped
 from support.tiny_experts import CONFIGS, IN_GGUF, make_expert_model, save_expert_model, write_expert_gguf
 from transformers import GptOssConfig, Qwen3MoeConfig
 
 from minisgl.distributed import TPInfo
 from minisgl.kernel import has_cpp
-from minisgl.layers.packed import GroupedWeight
 from minisgl.models import BaseCausalLM, ModelConfig, create_model, load_model, open_checkpoint
 from minisgl.moe import Experts
 from minisgl.utils.gguf_file import GGUFFile
@@ -86,7 +86,7 @@ def test_experts_of_a_gguf_file_stay_integers_on_a_cpu(tmp_path: Path, types: tu
         packed = [pair for layer in model.modules() if isinstance(layer, Experts) for pair in layer.packed]
         assert len(packed) == 16
         for pair in packed:
-            assert [isinstance(weight, GroupedWeight) for weight in pair] == [types[0] != "F16", types[1] != "F16"]
+            assert [is_grouped(weight) for weight in pair] == [types[0] != "F16", types[1] != "F16"]
 
 
 def test_experts_of_gpt_oss_in_mxfp4_are_those_of_the_same_numbers_in_floats(tmp_path: Path):

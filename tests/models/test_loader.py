@@ -13,11 +13,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from support.gguf_variants import DATA, as_architecture, llama_variant
+from support.packed import is_grouped
 
 from minisgl.distributed import SINGLE, TPInfo
 from minisgl.kernel import has_cpp
 from minisgl.layers.linear import Linear
-from minisgl.layers.packed import GroupedWeight, is_repacked
+from minisgl.layers.packed import is_repacked
 from minisgl.models import BaseCausalLM, ModelConfig, load_model, loader, open_checkpoint
 from minisgl.models.gguf_checkpoint import GGUFCheckpoint
 from minisgl.utils.grouped_tensor import GroupedTensor
@@ -86,7 +87,7 @@ def test_integers_wait_only_until_their_layer_is_packed() -> None:
     assert checkpoint.most_held <= 3  # q, k and v, say
     assert checkpoint.num_held == 0
     packed = [layer.packed for layer in model.modules() if isinstance(layer, Linear)]
-    assert all(isinstance(weight, GroupedWeight) for weight in packed)
+    assert all(is_grouped(weight) for weight in packed)
     assert not any(layer.weight is not None for layer in model.modules() if isinstance(layer, Linear))
 
 

@@ -4,7 +4,7 @@
 
 #include "decode_attention.h"
 #include "elementwise.h"
-#include "grouped_linear.h"
+#include "linear.h"
 
 // Whether there was memory for what `body` does; an exception must not leave a C function.
 template <class Body>
@@ -56,11 +56,17 @@ int has_memory(Body body) {
                              qo_heads, kv_heads, dim,     scale,   softcap, o,      lse};                              \
         return has_memory([&] { decode_attention(args, threads); });                                                   \
     }                                                                                                                  \
-    void grouped_linear_##SUFFIX(const T* x, int64_t rows, int64_t inputs, int64_t outputs, const void* groups,        \
-                                 int64_t bits, const T* bias, T* out, int threads) {                                   \
-        const GroupedLinear<T> args{x, rows, inputs, outputs, bias, out};                                              \
-        if (bits == 4) grouped_linear(args, static_cast<const Group<4>*>(groups), threads);                            \
-        else grouped_linear(args, static_cast<const Group<8>*>(groups), threads);                                      \
+    int linear_##SUFFIX(const Weight* weight, const T* x, int64_t rows, T* out, int threads) {                         \
+        return has_memory([&] { linear(*weight, x, rows, out, threads); });                                            \
+    }                                                                                                                  \
+    void pack_floats_##SUFFIX(const void* source, int64_t source_type, int64_t stride, int64_t rows, int64_t inputs,   \
+                              int64_t first, void* tiles, int threads) {                                               \
+        const auto pack = [&](auto* from) {                                                                            \
+            pack_floats(from, stride, rows, inputs, first, static_cast<Tile<T>*>(tiles), threads);                     \
+        };                                                                                                             \
+        if (source_type == 0) pack(static_cast<const float*>(source));                                                 \
+        else if (source_type == 1) pack(static_cast<const bfloat16*>(source));                                         \
+        else pack(static_cast<const float16*>(source));                                                                \
     }
 
 #pragma GCC visibility push(default)  // all else is hidden: two libraries in one process must not share a static

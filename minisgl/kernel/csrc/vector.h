@@ -31,6 +31,10 @@ struct bfloat16 {
     uint16_t bits;  // the upper half of a float32
 };
 
+struct float16 {
+    uint16_t bits;  // of IEEE 754's binary16; only loaded
+};
+
 inline float to_float(bfloat16 x) {
     const uint32_t bits = uint32_t{x.bits} << 16;
     float value;
@@ -58,6 +62,15 @@ inline Vec load(const bfloat16* from) {
 #else
     return (Vec)(__builtin_convertvector(bits, BitsVec) << 16);
 #endif
+}
+
+inline Vec load(const float16* from) {
+    HalfBitsVec half;
+    std::memcpy(&half, from, sizeof half);
+    const BitsVec bits = __builtin_convertvector(half, BitsVec), shifted = (bits & 0x7fff) << 13;
+    const BitsVec finite = (BitsVec)((Vec)shifted * 5.192296858534828e33f);  // 2^112, the difference of the exponents
+    const BitsVec magnitude = (bits & 0x7c00) == 0x7c00 ? shifted | 0x7f800000 : finite;
+    return (Vec)(magnitude | (bits & 0x8000) << 16);
 }
 
 inline BitsVec load(const uint32_t* from) {

@@ -1,0 +1,116 @@
+"""Linear layers in C++ on a CPU, on weights in the kernels' own order: one call for product, bias and gate.
+
+Sums are float32. Those of a row run in one order, and do not depend on the rows beside it or the number of threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from enum import IntEnum
+
+import torch
+
+from minisgl.kernel.cpu_ops import functions
+from minisgl.utils.math import div_ceil
+
+PANEL = 32  # outputs that lie side by side, as in csrc/grouped_weight.h
+GROUP = 32  # inputs that lie behind each other
+GATES = {None: 0, "silu": 1, "gelu_pytorch_tanh": 2}  # by the names that Hugging Face has, as in csrc/panel_linear.h
+_SOURCES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+
+
+class Kind(IntEnum):
+    """What a packed weight is made of, as in csrc/panel_linear.h."""
+
+    FLOATS = 0
+    GROUPED = 1
+
+
+class _Weight(ctypes.Structure):
+    """csrc/panel_linear.h has the same."""
+
+    _fields_ = (
+        *((name, ctypes.c_int32) for name in ("kind", "bits", "gate")),
+        *((name, ctypes.c_int64) for name in ("outputs", "inputs")),
+        *((name, ctypes.c_void_p) for name in ("data", "bias")),
+    )
+
+
+class PackedLinear:
+    """out = x W^T + bias for x of `dtype`; with a gate, a key of GATES, its activation of the first half * the second.
+
+    data: the weight [N, K] in the order of its kind. bias: [N] of `dtype`. Only where `kernel.has_cpp`.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        data: torch.Tensor,
+        shape: tuple[int, int],
+        dtype: torch.dtype,
+        *,
+        bits: int = 0,
+        bias: torch.Tensor | None = None,
+        gate: str | None = None,
+    ) -> None:
+        outputs, self.inputs = shape
+        assert bias is None or (bias.shape == (outputs,) and bias.dtype == dtype and bias.is_contiguous()), bias
+        assert gate is None or outputs % 2 == 0, shape
+        self.kind, self.shape, self.dtype = kind, shape, dtype
+        self._kept = data, bias
+        self._weight = _Weight(
+            *(kind, bits, GATES[gate], outputs, self.inputs),
+            *(data.data_ptr(), None if bias is None else bias.data_ptr()),
+        )
+        self.address = ctypes.addressof(self._weight)
+        self._width = outputs if gate is None else outputs // 2
+        self._multiply = functions()["linear", dtype]
+
+    def multiply(self, x: torch.Tensor) -> torch.Tensor:
+        """x [T, K], dense, of `dtype` -> [T, N], with a gate [T, N / 2]. MemoryError without room to work."""
+        rows, inputs = x.shape
+        assert inputs == self.inputs, (x.shape, self.shape)
+        assert x.dtype is self.dtype, (x.dtype, self.dtype)
+        assert x.is_contiguous(), x.stride()
+        out = x.new_empty((rows, self._width))
+        if not self._multiply(self.address, x.data_ptr(), rows, out.data_ptr(), torch.get_num_threads()):
+            raise MemoryError(f"no memory to multiply {rows} rows of {inputs}")
+        return out
+
+
+class FloatPanels:
+    """A weight [N, K] of floats that is written to its place in the kernel's order, any rows at a time, and read once.
+
+    With a gate each half of the rows has panels of its own.
+    """
+
+    def __init__(self, shape: tuple[int, int], dtype: torch.dtype, gate: str | None = None) -> None:
+        outputs, inputs = shape
+        self.shape, self.dtype, self.gate = shape, dtype, gate
+        self._part = outputs if gate is None else outputs // 2
+        self._part_rows = div_ceil(self._part, PANEL) * PANEL
+        rows = self._part_rows * (1 if gate is None else 2)
+        self._data = torch.zeros(rows * div_ceil(inputs, GROUP) * GROUP, dtype=dtype)
+
+    def write(self, first: int, rows: torch.Tensor) -> None:
+        """rows [n, K], of floats of 16, 32 or 64 bits, become rows [first, first + n); each row must be dense."""
+        for part in range(0, self.shape[0], self._part):
+            begin, end = max(first, part), min(first + len(rows), part + self._part)
+            if begin < end:
+                place = part // self._part * self._part_rows + begin - part
+                self._write_part(place, rows[begin - first : end - first])
+
+    def _write_part(self, first: int, rows: torch.Tensor) -> None:
+        if rows.dtype not in _SOURCES:
+            rows = rows.float()
+        assert rows.shape[1] == self.shape[1], (rows.shape, self.shape)
+        assert rows.stride(1) == 1 or math.prod(rows.shape) <= 1, rows.stride()
+        functions()["pack_floats", self.dtype](
+            *(rows.data_ptr(), _SOURCES[rows.dtype], rows.stride(0), *rows.shape, first, self._data.data_ptr()),
+            torch.get_num_threads(),
+        )
+
+    def finish(self, bias: torch.Tensor | None = None) -> PackedLinear:
+        """The layer, when every row has been written."""
+        return PackedLinear(Kind.FLOATS, self._data, self.shape, self.dtype, bias=bias, gate=self.gate)

@@ -1,0 +1,74 @@
+// Linear layers on floats of x's dtype, which lie in the tiles that products read.
+
+#pragma once
+
+#include <vector>
+
+#include "grouped_product.h"
+#include "panel_linear.h"
+
+inline int64_t groups_of(int64_t inputs) { return (inputs + GROUP - 1) / GROUP; }
+
+template <class Product, class T>
+class FloatPanels {
+public:
+    static constexpr int MAX_ROWS = Product::MAX_ROWS;
+
+    FloatPanels(const Weight& weight, const T* x, int64_t rows)
+        : tiles(static_cast<const Tile<T>*>(weight.data)), x(x), num_groups(groups_of(weight.inputs)) {
+        if (weight.inputs % GROUP) pad(rows, weight.inputs);
+    }
+
+    void begin(int64_t, int) const {}
+
+    void multiply(int64_t panel, int, int64_t first, int64_t count, float* sums) const {
+        const auto tile = [from = tiles + panel * num_groups](int64_t g) -> const Tile<T>& { return from[g]; };
+        const int64_t inputs = num_groups * GROUP;
+        Product::multiply(x + first * inputs, count, inputs, tile, sums);
+    }
+
+private:
+    const Tile<T>* tiles;
+    const T* x;  // rows of whole groups
+    int64_t num_groups;
+    std::vector<T> padded;
+
+    void pad(int64_t rows, int64_t inputs) {
+        padded.resize(rows * num_groups * GROUP);
+        for (int64_t r = 0; r < rows; r++)
+            std::copy_n(x + r * inputs, inputs, padded.begin() + r * num_groups * GROUP);
+        x = padded.data();
+    }
+};
+
+// Rows [first, first + count) of a panel, at most PANEL, from `source`, rows a stride apart; its other rows stay.
+template <class T, class S>
+void pack_panel(const S* source, int64_t stride, int64_t first, int64_t count, int64_t inputs, Tile<T>* tiles) {
+    for (int64_t k = 0; k < inputs; k += GROUP) {
+        Tile<T>& tile = tiles[k / GROUP];
+        const int64_t left = std::min<int64_t>(GROUP, inputs - k);
+        for (int64_t n = 0; n < count; n++) {
+            alignas(64) T row[GROUP] = {};
+            if constexpr (std::is_same_v<S, T>) std::copy_n(source + n * stride + k, left, row);
+            else
+                for (int64_t i = 0; i < left; i += LANES)
+                    store(row + i, load(source + n * stride + k + i, left - i), left - i);
+            typename Tile<T>::Word words[GROUP / Tile<T>::IN_WORD];
+            std::memcpy(words, row, sizeof words);
+            for (int i = 0; i < GROUP / Tile<T>::IN_WORD; i++) tile.words[i][first + n] = words[i];
+        }
+    }
+}
+
+// source [rows, inputs], rows a stride apart -> rows [first, first + rows) of tiles, of which the others stay.
+template <class T, class S>
+void pack_floats(const S* source, int64_t stride, int64_t rows, int64_t inputs, int64_t first, Tile<T>* tiles,
+                 int threads) {
+    const int64_t begin = first / PANEL, end = panels_of(first + rows), num_groups = groups_of(inputs);
+    parallel_for(end - begin, rows * inputs, threads, [=](int64_t i) {
+        const int64_t start = (begin + i) * PANEL, from = std::max(first, start);
+        const int64_t count = std::min(first + rows, start + PANEL) - from;
+        pack_panel(source + (from - first) * stride, stride, from - start, count, inputs,
+                   tiles + (begin + i) * num_groups);
+    });
+}

@@ -1,0 +1,28 @@
+// Linear layers by the kind of their weight: out = x W^T + bias, or the activation of its first half times its second.
+
+#pragma once
+
+#include "float_linear.h"
+#include "grouped_linear.h"
+#include "matrix_units.h"
+
+template <class Product, class T>
+void linear_by(const Weight& weight, const T* x, int64_t rows, T* out, int threads) {
+    const auto run = [&](const auto& panels) {
+        multiply_panels(panels, weight, rows, weight.inputs * sizeof(T), out, threads);
+    };
+    if (weight.kind == FLOATS) run(FloatPanels<Product, T>(weight, x, rows));
+    else if (weight.bits == 4) run(GroupedPanels<Product, 4, T>(weight, x, rows));
+    else run(GroupedPanels<Product, 8, T>(weight, x, rows));
+}
+
+// x [rows, inputs] -> out [rows, outputs, or half of them with a gate], both dense.
+template <class T>
+void linear(const Weight& weight, const T* x, int64_t rows, T* out, int threads) {
+    if (rows == 0) return;
+#if defined(HAS_MATRIX_UNITS)
+    if constexpr (std::is_same_v<T, bfloat16>)
+        if (may_use_matrix_units()) return linear_by<MatrixProduct>(weight, x, rows, out, threads);
+#endif
+    linear_by<VectorProduct<T>>(weight, x, rows, out, threads);
+}
