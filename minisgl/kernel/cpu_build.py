@@ -10,14 +10,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
 from filelock import FileLock
 
 from minisgl.utils.hardware import cpu_flags
 
 SOURCES = Path(__file__).parent / "csrc"
 LIBRARY = "libminisgl_cpu.so"
-FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-fPIC", "-fvisibility=hidden", "-shared")
+FLAGS = ("-std=c++17", "-O3", "-ffp-contract=fast", "-fPIC", "-fvisibility=hidden", "-pthread", "-shared")
 LAST_LINES = 8
 IS_X86 = platform.machine() in ("x86_64", "AMD64")
 
@@ -43,7 +42,7 @@ def build(compiler: str, cache_dir: Path, isa: str = "native") -> Path:
     isa: a key of INSTRUCTION_SETS. Processes that ask at the same time build it once. BuildError if the compiler
     cannot; ValueError if the processor could not run it.
     """
-    flags = (*FLAGS, *_flags_of(isa), "-fopenmp")
+    flags = (*FLAGS, *_flags_of(isa))
     folder = cache_dir / "kernels" / _fingerprint(compiler, flags)
     library = folder / LIBRARY
     if not library.exists():
@@ -73,7 +72,7 @@ def _fingerprint(compiler: str, flags: Sequence[str]) -> str:
     """Of everything that the library depends on. The predefined macros name the compiler's version, and the processor's
     instruction sets as the compiler sees them."""
     macros = _run([compiler, *flags, "-dM", "-E", "-x", "c++", os.devnull])
-    digest = hashlib.sha256(repr((compiler, flags, _openmp_library(), macros)).encode())
+    digest = hashlib.sha256(repr((compiler, flags, macros)).encode())
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode() + source.read_bytes())
     return digest.hexdigest()[:16]
@@ -83,13 +82,8 @@ def _compile(compiler: str, flags: Sequence[str], library: Path) -> None:
     """Write `library` in one step, so that nobody ever loads half of it."""
     with tempfile.TemporaryDirectory(dir=library.parent) as scratch:
         built = Path(scratch) / LIBRARY
-        _run([compiler, *flags, str(SOURCES / "cpu.cpp"), *_openmp_library(), "-o", str(built)])
+        _run([compiler, *flags, str(SOURCES / "cpu.cpp"), "-o", str(built)])
         built.replace(library)
-
-
-def _openmp_library() -> list[str]:
-    """torch's own OpenMP runtime, if it brings one: two of them would be two pools of threads, which fight."""
-    return sorted(str(path) for path in (Path(torch.__file__).parent / "lib").glob("libgomp*.so*"))[:1]
 
 
 def _run(command: Sequence[str]) -> str:

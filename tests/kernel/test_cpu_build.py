@@ -108,8 +108,8 @@ def test_torch_can_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.skipif(find_compiler() is None, reason="no C++ compiler")
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="cannot see what is loaded here")
 @pytest.mark.usefixtures("fresh")
-def test_the_library_brings_no_second_pool_of_threads(monkeypatch: pytest.MonkeyPatch):
-    """It shares torch's OpenMP runtime: two pools would fight for the cores."""
+def test_the_library_brings_no_openmp_runtime(monkeypatch: pytest.MonkeyPatch):
+    """A second one beside torch's would be one more pool of threads that fight for the cores."""
     monkeypatch.setattr(ENV.KERNELS, "value", "auto")
     before = openmp_runtimes()
     assert kernel.has_cpp(torch.ones(1))

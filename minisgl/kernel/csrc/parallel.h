@@ -4,16 +4,31 @@
 
 #include <cstdint>
 
-constexpr int64_t MIN_WORK = 1 << 17;  // multiplications from which on a second thread pays: some 20 us for one
+#include "pool.h"
 
-// body(i) for 0 <= i < n, in `threads` ranges if all of them together are `work` multiplications or so. Items must not
+constexpr int64_t MIN_WORK = 1 << 17;  // multiplications from which on a second thread pays: some 20 us for one
+constexpr int64_t BLOCKS = 8;          // of a thread's share: as much of it others can take from a thread that is late
+
+// body(i) for 0 <= i < n, `size` in a row on one thread.
+template <class Body>
+inline void parallel_blocks(int64_t n, int64_t size, int64_t work, int threads, const Body& body) {
+    const auto run = [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; i++) body(i);
+    };
+    if (threads > 1 && n > 1 && work > MIN_WORK) Pool::shared().run(n, size, threads, run);
+    else run(0, n);
+}
+
+// body(i) for 0 <= i < n, on `threads` threads if all of them together are `work` multiplications or so. Items must not
 // depend on each other.
 template <class Body>
-inline void parallel_for(int64_t n, int64_t work, int threads, Body body) {
-    if (threads > 1 && n > 1 && work > MIN_WORK) {
-#pragma omp parallel for schedule(static) num_threads(threads)
-        for (int64_t i = 0; i < n; i++) body(i);
-    } else {
-        for (int64_t i = 0; i < n; i++) body(i);
-    }
+inline void parallel_for(int64_t n, int64_t work, int threads, const Body& body) {
+    const int64_t num_blocks = threads * BLOCKS;
+    parallel_blocks(n, (n + num_blocks - 1) / num_blocks, work, threads, body);
+}
+
+// The same for items of unlike sizes: threads take them one by one.
+template <class Body>
+inline void parallel_items(int64_t n, int64_t work, int threads, const Body& body) {
+    parallel_blocks(n, 1, work, threads, body);
 }

@@ -1,0 +1,48 @@
+"""The threads of the C++ kernels (csrc/pool.h): every item is done once, whoever does it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from minisgl.kernel import cpu_ops, torch_ops
+
+pytestmark = pytest.mark.skipif(not cpu_ops.in_use(), reason="no C++ kernels here, or MINISGL_KERNELS=torch")
+
+X = torch.randn(700, 1000, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(autouse=True)
+def _threads_as_before() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("num_threads", [1, 2, 3, 7, 40])
+@pytest.mark.parametrize("rows", [132, 257, 700])
+def test_any_number_of_threads_does_all_items(rows: int, num_threads: int):
+    torch.set_num_threads(num_threads)
+    for _ in range(20):
+        got = cpu_ops.silu_and_mul(X[:rows])
+        torch.testing.assert_close(got, torch_ops.silu_and_mul(X[:rows]), rtol=1e-5, atol=1e-6)
+
+
+def test_fewer_threads_than_before_will_do():
+    for num_threads in (5, 2, 4, 1, 3):
+        torch.set_num_threads(num_threads)
+        assert cpu_ops.silu_and_mul(X).isfinite().all()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_computes_without_the_threads_that_it_did_not_get():
+    torch.set_num_threads(3)
+    expected = cpu_ops.silu_and_mul(X)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if bytes(cpu_ops.silu_and_mul(X).numpy()) == bytes(expected.numpy()) else 1)
+    assert os.waitpid(child, 0)[1] == 0
