@@ -25,13 +25,14 @@ class Kind(IntEnum):
 
     FLOATS = 0
     GROUPED = 1
+    INT8 = 2
 
 
 class _Weight(ctypes.Structure):
     """csrc/panel_linear.h has the same."""
 
     _fields_ = (
-        *((name, ctypes.c_int32) for name in ("kind", "bits", "gate")),
+        *((name, ctypes.c_int32) for name in ("kind", "bits", "gate", "zero")),
         *((name, ctypes.c_int64) for name in ("outputs", "inputs")),
         *((name, ctypes.c_void_p) for name in ("data", "bias")),
     )
@@ -51,6 +52,7 @@ class PackedLinear:
         dtype: torch.dtype,
         *,
         bits: int = 0,
+        zero: int = 0,
         bias: torch.Tensor | None = None,
         gate: str | None = None,
     ) -> None:
@@ -60,7 +62,7 @@ class PackedLinear:
         self.kind, self.shape, self.dtype = kind, shape, dtype
         self._kept = data, bias
         self._weight = _Weight(
-            *(kind, bits, GATES[gate], outputs, self.inputs),
+            *(kind, bits, GATES[gate], zero, outputs, self.inputs),
             *(data.data_ptr(), None if bias is None else bias.data_ptr()),
         )
         self.address = ctypes.addressof(self._weight)

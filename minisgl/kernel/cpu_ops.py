@@ -40,7 +40,12 @@ _SIGNATURES = {
     "linear": "ppnpt>t",
     "pack_floats": "pnnnnnpt",
 }
-_OF_GROUPS = {"packed_bytes": "nnn>n", "pack_groups": "pppnnnpt"}  # on codes, which are uint8
+_OF_GROUPS = {  # on codes, which are uint8
+    "packed_bytes": "nnn>n",
+    "pack_groups": "pppnnnpt",
+    "strip_bytes": "nnnn>n",
+    "pack_strips": "pppnnnnpt",
+}
 _CTYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "t": ctypes.c_int}
 
 Functions = Mapping[tuple[str, torch.dtype], Callable[..., Any]]

@@ -26,7 +26,7 @@ def pack_groups(
     """
     bits, inputs, outputs = max(part.bits for part in parts), parts[0].shape[1], sum(part.shape[0] for part in parts)
     assert inputs % GROUP == 0, parts[0].shape
-    parts = _aligned(parts, bits, outputs if gate is None else outputs // 2)
+    parts = aligned(parts, bits, outputs if gate is None else outputs // 2)
     size = functions()["packed_bytes", torch.uint8]
     sizes = [size(*part.shape, bits) for part in parts]
     data = torch.empty(sum(sizes), dtype=torch.uint8)
@@ -35,7 +35,7 @@ def pack_groups(
     return PackedLinear(Kind.GROUPED, data, (outputs, inputs), dtype, bits=bits, bias=bias, gate=gate)
 
 
-def _aligned(parts: Sequence[GroupedTensor], bits: int, half: int) -> Sequence[GroupedTensor]:
+def aligned(parts: Sequence[GroupedTensor], bits: int, half: int) -> Sequence[GroupedTensor]:
     """The same rows in parts that begin with a panel; so does what `half` rows are before."""
     begins = list(accumulate((part.shape[0] for part in parts), initial=0))
     if half in begins and all(begin % half % PANEL == 0 for begin in begins[:-1]):

@@ -10,7 +10,7 @@ import itertools
 import torch
 import torch.nn.functional as F
 
-from minisgl.utils.grouped_tensor import GroupedTensor
+from minisgl.utils.grouped_tensor import GROUP, GroupedTensor
 
 # Queries that `attention_by_matmul` takes at a time: bounds its float32 scores to QUERY_BLOCK * N a head.
 QUERY_BLOCK = 256
@@ -87,6 +87,19 @@ def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, num_head
 def grouped_linear(x: torch.Tensor, weight: GroupedTensor, bias: torch.Tensor | None) -> torch.Tensor:
     """x [T, K] times the transpose of weight [N, K], rounded to x's dtype first, plus bias [N]: [T, N]."""
     return F.linear(x, weight.dequantize().to(x.dtype), bias)
+
+
+def int8_linear(x: torch.Tensor, weight: GroupedTensor, bias: torch.Tensor | None) -> torch.Tensor:
+    """x [T, K] in int8 times the transpose of weight [N, K] in its integers, plus bias [N]: [T, N] of x's dtype.
+
+    Every GROUP neighbours of a row of x become q = round(x * 127 / max |x|) and stand for q * max |x| / 127. All
+    else is float32.
+    """
+    groups = x.float().unflatten(1, (-1, GROUP))
+    greatest = groups.abs().amax(-1, keepdim=True)
+    q = (groups * greatest.new_tensor(127).div(greatest).nan_to_num(posinf=0)).round_()  # 127 / x is 127 * (1 / x)
+    seen = (q * (greatest / 127)).flatten(1)
+    return F.linear(seen, weight.dequantize(), None if bias is None else bias.float()).to(x.dtype)
 
 
 def store_cache(

@@ -83,5 +83,16 @@ void pack_groups(const uint8_t* codes, const float* scale, const float* offset, 
     if (bits == 4) pack_groups(codes, scale, offset, outputs, inputs, static_cast<Group<4>*>(groups), threads);
     else pack_groups(codes, scale, offset, outputs, inputs, static_cast<Group<8>*>(groups), threads);
 }
+
+int64_t strip_bytes(int64_t outputs, int64_t inputs, int64_t bits, int64_t zero) {
+    return with_strip_type(bits, zero, [=](auto* strips) { return strip_bytes(outputs, inputs, strips); });
+}
+
+void pack_strips(const uint8_t* codes, const void* scale, const void* offset, int64_t outputs, int64_t inputs,
+                 int64_t bits, int64_t zero, void* to, int threads) {
+    with_strip_type(bits, zero, [=](auto* strips) {
+        pack_strips(codes, scale, offset, outputs, inputs, static_cast<decltype(strips)>(to), threads);
+    });
+}
 }
 #pragma GCC visibility pop

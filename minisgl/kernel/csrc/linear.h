@@ -4,6 +4,7 @@
 
 #include "float_linear.h"
 #include "grouped_linear.h"
+#include "int8_linear.h"
 #include "matrix_units.h"
 
 template <class Product, class T>
@@ -20,6 +21,7 @@ void linear_by(const Weight& weight, const T* x, int64_t rows, T* out, int threa
 template <class T>
 void linear(const Weight& weight, const T* x, int64_t rows, T* out, int threads) {
     if (rows == 0) return;
+    if (weight.kind == INT8) return int8_linear(weight, x, rows, out, threads);
 #if defined(HAS_MATRIX_UNITS)
     if constexpr (std::is_same_v<T, bfloat16>)
         if (may_use_matrix_units()) return linear_by<MatrixProduct>(weight, x, rows, out, threads);

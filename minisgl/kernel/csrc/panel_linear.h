@@ -16,13 +16,14 @@
 #include "grouped_weight.h"
 #include "parallel.h"
 
-enum Kind : int32_t { FLOATS, GROUPED };
+enum Kind : int32_t { FLOATS, GROUPED, INT8 };  // INT8: integers, for activations in int8
 enum Gate : int32_t { NO_GATE, SILU, GELU_TANH };
 
 // A linear layer, as in kernel/cpu_linear.py. Panels lie one behind the other; with a gate those of the first half of
 // the outputs come first, and each half has panels of its own.
 struct Weight {
     int32_t kind, bits, gate;  // bits of integers: 4 or 8
+    int32_t zero;              // of INT8, as in int8_linear.h
     int64_t outputs, inputs;
     const void *data, *bias;  // bias [outputs] of x's dtype, or null
 };

@@ -10,7 +10,7 @@
 #include <cstdint>
 #include <cstring>
 #include <utility>
-#if defined(__AVX512F__)
+#if defined(__AVX__)
 #include <immintrin.h>
 #endif
 
@@ -42,7 +42,7 @@ inline float to_float(bfloat16 x) {
     return value;
 }
 
-inline Vec splat(float x) { return Vec{} + x; }
+inline Vec splat(float x) { return x - Vec{}; }  // less 0, which compilers drop; to add it would turn -0 into 0
 
 inline Vec max(Vec a, Vec b) { return a > b ? a : b; }
 
@@ -67,10 +67,16 @@ inline Vec load(const bfloat16* from) {
 inline Vec load(const float16* from) {
     HalfBitsVec half;
     std::memcpy(&half, from, sizeof half);
+#if defined(__AVX512F__)
+    return (Vec)_mm512_cvtph_ps((__m256i)half);
+#elif defined(__F16C__)
+    return (Vec)_mm256_cvtph_ps((__m128i)half);
+#else
     const BitsVec bits = __builtin_convertvector(half, BitsVec), shifted = (bits & 0x7fff) << 13;
     const BitsVec finite = (BitsVec)((Vec)shifted * 5.192296858534828e33f);  // 2^112, the difference of the exponents
     const BitsVec magnitude = (bits & 0x7c00) == 0x7c00 ? shifted | 0x7f800000 : finite;
     return (Vec)(magnitude | (bits & 0x8000) << 16);
+#endif
 }
 
 inline BitsVec load(const uint32_t* from) {
@@ -79,7 +85,15 @@ inline BitsVec load(const uint32_t* from) {
     return bits;
 }
 
+inline IntVec load(const int32_t* from) {
+    IntVec x;
+    std::memcpy(&x, from, sizeof x);
+    return x;
+}
+
 inline void store(float* to, Vec x) { std::memcpy(to, &x, sizeof x); }
+
+inline void store(uint32_t* to, BitsVec x) { std::memcpy(to, &x, sizeof x); }
 
 // Rounds to the nearest, ties to even; NaN stays NaN.
 inline void store(bfloat16* to, Vec x) {
