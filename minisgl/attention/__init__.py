@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from minisgl.attention.base import AttnConfig, AttnForm, BaseAttnBackend
+from minisgl.attention.cpu_backend import CpuAttnBackend
 from minisgl.attention.flashinfer_backend import FlashInferAttnBackend
 from minisgl.attention.torch_backend import TorchAttnBackend
 from minisgl.attention.triton_backend import TritonAttnBackend
@@ -12,6 +13,7 @@ from minisgl.utils.registry import Registry
 
 ATTENTION_BACKENDS: Registry[Callable[[AttnConfig], BaseAttnBackend]] = Registry("attention backend")
 ATTENTION_BACKENDS.register("torch")(TorchAttnBackend)
+ATTENTION_BACKENDS.register("cpu")(CpuAttnBackend)
 ATTENTION_BACKENDS.register("triton")(TritonAttnBackend)
 ATTENTION_BACKENDS.register("flashinfer")(FlashInferAttnBackend)
 

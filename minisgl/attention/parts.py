@@ -6,12 +6,12 @@ Every token's context is read in up to three disjoint parts, joined by log-sum-e
     |  pages that other rows   |  the rest of what  |  the tokens of this  |
     |  of the batch read too   |  was computed      |  batch, causally     |
         PrefixPart, once a group     PrefixPart            ExtendPart
-                               |------- PagedPart or DecodePart ----------|   a row with one new token
+                               |--------------- DecodePart ---------------|   a row with one new token
 
 In a layer with a window, a row that is longer than the window is read in one part, from where the window begins:
 
     0 ............ begin ................................... device_len
-    | seen by none   |------------- PagedPart or DecodePart ------------|   a row with one new token
+    | seen by none   |-------------------- DecodePart ------------------|   a row with one new token
                      |------------------- BandParts --------------------|   a row with several
 
 Shape letters: T tokens in the batch, B rows of a part, Hq query heads, D head dim, N keys.
@@ -55,23 +55,8 @@ class BandPart:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PagedPart:
-    """All requests with one new token, where a kernel reads the pool by slot.
-
-    slots: int32, those of every request one after the other; indptr: [B + 1] int32, where each one's begin.
-    o [B, Hq * D], lse [B, Hq] float32: where every layer's result goes in turn.
-    """
-
-    tokens: Index
-    slots: torch.Tensor
-    indptr: torch.Tensor
-    o: torch.Tensor
-    lse: torch.Tensor
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class DecodePart:
-    """Some requests with one new token, where no kernel does. slots: [B * padded length] of the pool, row by row.
+    """Some requests with one new token. slots: [B * padded length] of the pool, row by row.
 
     mask: float32 [B, 1, 1, padded length], -inf on padding (which repeats the row's last slot, for an unwritten slot
     may hold NaN); None where nothing is padded.
@@ -89,14 +74,8 @@ class LayerParts:
     prefixes: tuple[PrefixPart, ...]
     extends: tuple[ExtendPart, ...]
     bands: tuple[BandPart, ...]
-    paged: PagedPart | None
     decodes: tuple[DecodePart, ...]
     num_gathered: int
-
-    @property
-    def only_paged(self) -> PagedPart | None:
-        """The paged part if it is all there is."""
-        return None if self.prefixes or self.extends or self.bands else self.paged
 
 
 TorchAttnMetadata = tuple[LayerParts, ...]

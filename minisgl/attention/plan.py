@@ -13,8 +13,8 @@ import torch
 
 from minisgl.attention.buckets import length_buckets
 from minisgl.attention.index import Index, IntArray, index_len, make_index
-from minisgl.attention.parts import BandPart, DecodePart, ExtendPart, LayerParts, PagedPart, PrefixPart
-from minisgl.attention.shared_prefix import GATHERED, PAGED, SharedRange, choose_shared
+from minisgl.attention.parts import BandPart, DecodePart, ExtendPart, LayerParts, PrefixPart
+from minisgl.attention.shared_prefix import GATHERED, SharedRange, choose_shared
 from minisgl.core import Batch
 
 # A bucket's gathered keys: larger ones fall out of the cache before they are used, smaller ones are more calls.
@@ -30,7 +30,7 @@ BAND_TOKENS = 256
 
 @dataclass(frozen=True)
 class AttnShape:
-    """What does not change from batch to batch. paged: whether a kernel reads decodes by slot."""
+    """What does not change from batch to batch."""
 
     page_size: int
     num_qo_heads: int
@@ -38,7 +38,6 @@ class AttnShape:
     head_dim: int
     dtype: torch.dtype
     device: torch.device
-    paged: bool
 
     @property
     def bytes_per_key(self) -> int:
@@ -64,7 +63,6 @@ class BatchPlanner:
         self._window = window
         is_decode = self._extend == 1
         self._is_long = self._cached + self._extend > (window or 1 << 62)  # [B] something is out of sight
-        self._is_paged = is_decode & shape.paged
         # Numbers of the rows with one new token, with several, and with several of which some do not see the first.
         self._decodes = np.flatnonzero(is_decode)
         self._extends = np.flatnonzero(~(is_decode | self._is_long))
@@ -74,27 +72,24 @@ class BatchPlanner:
     def plan(self) -> LayerParts:
         shared, start = self._shared_ranges()
         prefixes = (*self._shared_parts(shared), *self._private_parts(start))
-        decodes = () if self._shape.paged else tuple(self._decode_parts(start))
+        decodes = tuple(self._decode_parts(start))
         bands = tuple(self._bands())
         return LayerParts(
             prefixes=prefixes,
             extends=tuple(self._extend_parts()),
             bands=bands,
-            paged=self._paged_part(start) if self._shape.paged else None,
             decodes=decodes,
             num_gathered=_most_gathered((*prefixes, *bands, *decodes)),
         )
 
     def _shared_ranges(self) -> tuple[list[SharedRange], IntArray]:
         """What is read once for several rows, and [B] from where each is read alone: from the end of that, or from
-        where the window of its first new token begins. Paged decodes are grouped by themselves, for it takes more of
-        them to make a group pay."""
+        where the window of its first new token begins."""
         windows = np.where(self._is_long, np.maximum(0, self._cached + 1 - self._window), 0)
         if not self._groups:
             return [], windows
-        paged, paged_begins = choose_shared(self._groups, self._is_paged & ~self._is_long, PAGED)
-        others, begins = choose_shared(self._groups, ~(self._is_paged | self._is_long), GATHERED)
-        return paged + others, np.where(self._is_paged, paged_begins, begins) + windows
+        shared = choose_shared(self._groups, ~self._is_long, GATHERED)
+        return shared.ranges, shared.own_begins + windows
 
     def _slots(self, rows: IntArray | int, positions: IntArray) -> IntArray:
         """The slots of `positions` of `rows`, which broadcast against each other."""
@@ -147,29 +142,6 @@ class BatchPlanner:
             mask = np.where(is_seen, np.float32(0), np.float32("-inf"))
             self._band_masks[key] = torch.from_numpy(mask[None, None]).to(self._device)
         return self._band_masks[key]
-
-    def _paged_part(self, start: IntArray) -> PagedPart | None:
-        """Rows with one new token, from `start` [B] on."""
-        rows = self._decodes
-        if len(rows) == 0:
-            return None
-        slots = [self._run_of_slots(int(row), int(start[row])) for row in rows]
-        indptr = np.cumsum([0, *map(len, slots)], dtype=np.int32)
-        shape = self._shape
-        return PagedPart(
-            self._index(self._first_token[rows]),
-            torch.from_numpy(np.concatenate(slots)),
-            torch.from_numpy(indptr),
-            o=torch.empty(len(rows), shape.num_qo_heads * shape.head_dim, dtype=shape.dtype),
-            lse=torch.empty(len(rows), shape.num_qo_heads, dtype=torch.float32),
-        )
-
-    def _run_of_slots(self, row: int, start: int) -> IntArray:
-        """[start, cached_len] of one row, int32; quicker than `_slots` for many positions."""
-        last, size = int(self._cached[row]), self._page_size
-        pages = self._table[row, start // size : last // size + 1]
-        slots = pages if size == 1 else (pages[:, None] * size + np.arange(size, dtype=pages.dtype)).ravel()
-        return slots[start % size :][: last + 1 - start]
 
     def _decode_parts(self, start: IntArray) -> Iterator[DecodePart]:
         """Rows with one new token, from `start` [B] on: long runs of slots in place, the others in buckets."""

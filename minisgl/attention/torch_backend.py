@@ -1,4 +1,4 @@
-"""Attention in plain PyTorch, on any device: the path for CPUs, and the reference for every other backend.
+"""Attention in plain PyTorch, on any device: the path where no kernels of our own can be, and their reference.
 
 Shape letters: T tokens in the batch, B requests of a part, Hkv KV heads, G query heads that share one (a group),
 D head dim, Q queries, N keys, P pages a row, Hq = Hkv * G.
@@ -17,13 +17,11 @@ from minisgl.attention.parts import (
     DecodePart,
     ExtendPart,
     LayerParts,
-    PagedPart,
     PrefixPart,
     TorchAttnMetadata,
 )
 from minisgl.attention.plan import AttnShape, BatchPlanner
 from minisgl.core import Batch, Staging
-from minisgl.kernel import decode_attention, has_cpp
 from minisgl.kernel.torch_ops import add_sinks, attention, merge_states
 from minisgl.utils.math import div_ceil
 
@@ -47,11 +45,9 @@ class TorchAttnBackend(BaseAttnBackend):
         self._windows = config.form.windows
         form = config.form
         self._attention = partial(attention, scale=form.scale, softcap=form.softcap)
-        self._decode_attention = partial(decode_attention, scale=form.scale, softcap=form.softcap)
         self._shape = AttnShape(
             *(config.page_size, config.num_qo_heads, config.num_kv_heads, config.head_dim),
             *(sample.dtype, sample.device),
-            paged=has_cpp(sample),
         )
         self._scratch = self._new_scratch(0)
 
@@ -79,12 +75,7 @@ class TorchAttnBackend(BaseAttnBackend):
         sinks: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """See the base class. Parts are joined in float32; each part's own result has q's dtype."""
-        parts = meta[layer_id]
-        paged = parts.only_paged
-        if paged is None:
-            out, lse = self._attend_parts(q, k, v, layer_id, parts)
-        else:
-            out, lse = self._attend_paged(q, layer_id, paged), paged.lse
+        out, lse = self._attend_parts(q, k, v, layer_id, meta[layer_id])
         if sinks is not None:
             add_sinks(out.view(q.shape), lse.view(q.shape[:-1]), sinks)
         return out.to(q.dtype)
@@ -100,9 +91,6 @@ class TorchAttnBackend(BaseAttnBackend):
             _put_state(out, lse, extend.tokens, self._attend_new_tokens(q, k, v, extend))
         for band in parts.bands:
             _put_state(out, lse, band.tokens, self._attend_band(q, layer_id, band))
-        if (paged := parts.paged) is not None:
-            o = self._attend_paged(take(q, paged.tokens).flatten(1, 2), layer_id, paged)
-            _put_state(out, lse, paged.tokens, (o.view(-1, *q.shape[1:]), paged.lse.view(-1, *q.shape[1:-1])))
         for decode in parts.decodes:
             _put_state(out, lse, decode.tokens, self._attend_own(q, layer_id, decode))
         for prefix in parts.prefixes:
@@ -125,12 +113,6 @@ class TorchAttnBackend(BaseAttnBackend):
         """Keys and values [N, Hkv, D] in `slots`: views of the pool, or copies that live until the next call."""
         keys, values = self._kv_pool.k_cache(layer_id), self._kv_pool.v_cache(layer_id)
         return take(keys, slots, self._scratch[0]), take(values, slots, self._scratch[1])
-
-    def _attend_paged(self, q: torch.Tensor, layer_id: int, part: PagedPart) -> torch.Tensor:
-        """One query a request, q [B, Hq, D], to its own keys, read where they lie; fills the part's o and lse."""
-        keys, values = self._kv_pool.k_cache(layer_id), self._kv_pool.v_cache(layer_id)
-        self._decode_attention(q, keys, values, part.slots, part.indptr, part.o, part.lse)
-        return part.o
 
     def _attend_own(self, q: torch.Tensor, layer_id: int, part: DecodePart) -> State:
         """One query a request to its own keys; the group's heads are the kernel's query rows, so keys are read once."""

@@ -21,10 +21,16 @@ class EngineConfig:
     device: str = option("auto", "auto takes a GPU if there is one", choices=("auto", "cpu", "cuda"))
     dtype: Any = option("auto", "of weights, activations and KV", choices=("auto", *COMPUTE_DTYPES))
     load_format: str = option("auto", "dummy makes random weights of the configured shape", choices=("auto", "dummy"))
+    quantization: str = option(
+        "auto",
+        "integers for linear layers on a CPU: gguf those of the file, int8 and int4 made of any weights; "
+        "auto takes gguf for a GGUF file in bfloat16, else none",
+        choices=("auto", "none", "int8", "int4", "gguf"),
+    )
     attention_backend: str = option(
         "auto",
-        "which attention implementation: torch anywhere; triton and flashinfer (a package of its own) on GPUs",
-        choices=("auto", "torch", "triton", "flashinfer"),
+        "which attention implementation: torch anywhere; cpu, in C++; on GPUs triton and flashinfer (a package of its own)",
+        choices=("auto", "torch", "cpu", "triton", "flashinfer"),
     )
     shared_prefix: str = option(
         "auto",

@@ -10,7 +10,8 @@ import torch
 from minisgl.attention import flashinfer_calls, triton_backend
 from minisgl.distributed import TPInfo
 from minisgl.engine.config import EngineConfig
-from minisgl.kernel import triton
+from minisgl.engine.quantization import resolve_quantization
+from minisgl.kernel import cpu_ops, triton
 from minisgl.models.base import check_shares
 from minisgl.models.config import DTYPES, ModelConfig
 from minisgl.utils.hardware import Gpu, Hardware
@@ -31,6 +32,7 @@ class EngineSpec:
     device: torch.device
     dtype: torch.dtype
     load_format: str
+    quantization: str
     attention_backend: str
     page_size: int
     num_pages: int | None
@@ -49,11 +51,12 @@ def resolve(
     hardware: Hardware,
     max_extend_tokens: int | None = None,
     rank: int = 0,
+    is_gguf: bool = False,
 ) -> EngineSpec:
     """Turn every "auto" into a value for this model on this machine, and log what came out.
 
     max_extend_tokens: the most prompt tokens of a batch. None: as few as a CPU computes at full speed, for all who run
-    wait meanwhile; a GPU needs more to be busy.
+    wait meanwhile; a GPU needs more to be busy. is_gguf: whether the weights come from a GGUF file.
     """
     tp = TPInfo(rank, config.tensor_parallel_size)
     check_shares(model, tp)
@@ -72,6 +75,7 @@ def resolve(
         device=device,
         dtype=dtype,
         load_format=config.load_format,
+        quantization=resolve_quantization(config.quantization, is_gguf, dtype, device, model, tp),
         attention_backend=backend,
         page_size=config.page_size,
         num_pages=config.num_page_override,
@@ -99,14 +103,21 @@ def _resolve_device(name: str, hardware: Hardware, tp: TPInfo) -> torch.device:
 
 
 def resolve_backend(name: str, on_gpu: bool) -> str:
-    """The attention backend. auto: our own kernels where Triton is, which comes with torch's builds for CUDA.
+    """The attention backend. auto: our own kernels where Triton is, which comes with torch's builds for CUDA, and on a
+    CPU where they could be compiled.
 
     ValueError for one that this machine does not have.
     """
     if name == "auto":
-        return "triton" if on_gpu and triton.in_use() else "torch"
+        if on_gpu:
+            return "triton" if triton.in_use() else "torch"
+        return "cpu" if cpu_ops.in_use() else "torch"
     if name in GPU_BACKENDS and not on_gpu:
-        raise ValueError(f"attention_backend={name!r} runs on GPUs only; on a CPU it is 'torch'")
+        raise ValueError(f"attention_backend={name!r} runs on GPUs only; on a CPU it is 'cpu' or 'torch'")
+    if name == "cpu" and on_gpu:
+        raise ValueError("attention_backend='cpu' runs on CPUs only; on a GPU it is 'triton', 'flashinfer' or 'torch'")
+    if name == "cpu" and not cpu_ops.in_use():
+        raise ValueError("attention_backend='cpu' needs a C++ compiler, and MINISGL_KERNELS other than torch")
     if name == "triton" and not triton.in_use():
         raise ValueError("attention_backend='triton' needs the package triton, and MINISGL_KERNELS other than torch")
     if name == "flashinfer":

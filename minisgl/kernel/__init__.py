@@ -44,7 +44,6 @@ rotary_turns = _fastest(torch_ops.rotary_turns, "rotary")
 apply_rotary = _fastest(torch_ops.apply_rotary, "rotary")
 store_cache = _fastest(torch_ops.store_cache, "rotary")
 mark_broken = _fastest(torch_ops.mark_broken, "broken")
-decode_attention = _fastest(torch_ops.decode_attention)
 fill_kv_indices = _fastest(torch_ops.fill_kv_indices, "kv_indices")
 paged_decode = _fastest(torch_attention.paged_decode, "decode")
 tile_attention = _fastest(torch_attention.tile_attention, "tiles")
@@ -59,7 +58,6 @@ __all__ = [
     "add_rms_norm",
     "apply_rotary",
     "begin_step",
-    "decode_attention",
     "fill_kv_indices",
     "gelu_tanh_and_mul",
     "has_cpp",

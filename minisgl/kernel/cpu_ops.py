@@ -36,7 +36,7 @@ _SIGNATURES = {
     "gelu_tanh_and_mul": "pnnpt",
     "apply_rotary": "pnnnnppt",
     "store_cache": "pppnnppnnt",
-    "decode_attention": "pnppppnnnnffppt>t",
+    "attention": "ppnppppt>t",
     "linear": "ppnpt>t",
     "pack_floats": "pnnnnnpt",
 }
@@ -177,32 +177,3 @@ def store_cache(
         *(k_cache.data_ptr(), v_cache.data_ptr(), indices.data_ptr(), tokens, heads * dim),
         *(k.data_ptr(), v.data_ptr(), k.stride(0), v.stride(0), torch.get_num_threads()),
     )
-
-
-def decode_attention(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    slots: torch.Tensor,
-    indptr: torch.Tensor,
-    o: torch.Tensor,
-    lse: torch.Tensor,
-    scale: float,
-    softcap: float = 0.0,
-) -> None:
-    rows, num_qo_heads, dim = q.shape
-    assert has_dense_rows(q), q.stride()
-    num_kv_heads = k_cache.shape[1]
-    for pool in (k_cache, v_cache):
-        assert is_dense(pool, (len(k_cache), num_kv_heads, dim), q.dtype), (q.shape, q.dtype, pool.shape)
-    assert is_dense(slots, (slots.numel(),), torch.int32), (slots.shape, slots.dtype)
-    assert is_dense(indptr, (rows + 1,), torch.int32), (q.shape, indptr.shape, indptr.dtype)
-    assert is_dense(o, (rows, num_qo_heads * dim), q.dtype), (q.shape, q.dtype, o.shape, o.dtype)
-    assert is_dense(lse, (rows, num_qo_heads), torch.float32), (q.shape, lse.shape, lse.dtype)
-    has_memory = functions()["decode_attention", q.dtype](
-        *(q.data_ptr(), q.stride(0), k_cache.data_ptr(), v_cache.data_ptr(), slots.data_ptr(), indptr.data_ptr()),
-        *(rows, num_qo_heads, num_kv_heads, dim, scale, softcap),
-        *(o.data_ptr(), lse.data_ptr(), torch.get_num_threads()),
-    )
-    if not has_memory:
-        raise MemoryError(f"no memory for attention to {slots.numel()} tokens")

@@ -5,8 +5,6 @@ Shape letters: B batch, H heads, Q queries, N keys, D head dim, T tokens.
 
 from __future__ import annotations
 
-import itertools
-
 import torch
 import torch.nn.functional as F
 
@@ -130,31 +128,6 @@ def begin_step(
     page_table[rows[changed], cols[: len(rows)][changed]] = pages[: len(rows)][changed]
     awaited = prev_rows >= 0
     input_ids[last[awaited]] = prev_tokens[prev_rows[awaited]].clamp_min(0)
-
-
-def decode_attention(
-    q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    slots: torch.Tensor,
-    indptr: torch.Tensor,
-    o: torch.Tensor,
-    lse: torch.Tensor,
-    scale: float,
-    softcap: float = 0.0,
-) -> None:
-    """Attention of one query a row to the keys and values in that row's slots of the pool, with its log-sum-exp.
-
-    q [B, Hq, D], rows any stride apart; k_cache, v_cache [slots, Hkv, D] of q's dtype. slots int32: row b reads
-    [indptr[b], indptr[b + 1]) of it, at least one; indptr [B + 1] int32. scale, softcap: see `attention`.
-    Writes o [B, Hq * D] of q's dtype and lse [B, Hq] float32.
-    """
-    num_kv_heads, head_dim = k_cache.shape[1:]
-    for row, (begin, end) in enumerate(itertools.pairwise(indptr.tolist())):
-        keys, values = (x[slots[begin:end].long()].transpose(0, 1)[None] for x in (k_cache, v_cache))
-        queries = q[row].view(1, num_kv_heads, -1, head_dim)
-        state = attention_by_matmul(queries, keys, values, scale=scale, softcap=softcap)
-        o[row], lse[row] = (part.flatten() for part in state)
 
 
 def fill_kv_indices(

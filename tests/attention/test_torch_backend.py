@@ -9,35 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.attention import AttentionCase, Row, Shape, assert_close
+from support.attention_batches import BATCHES, MIXED
 
-from minisgl.attention import create_attention_backend, plan, torch_backend
+from minisgl.attention import create_attention_backend, plan
 from minisgl.attention.shared_prefix import GroupCost
 from minisgl.engine.staging import HostStaging
-
-BATCHES = {
-    "one token in all": [Row(0, 1)],
-    "one decode": [Row(70, 1)],
-    "decodes of equal lengths": [Row(40, 1)] * 5,
-    "decodes of unlike lengths": [Row(n, 1) for n in (3, 200, 17, 64, 1, 130, 5)],
-    "one prompt": [Row(0, 33)],
-    "prompts of equal lengths": [Row(0, 12)] * 3,
-    "prompts of unlike lengths": [Row(0, 5), Row(0, 70), Row(0, 2), Row(0, 5)],
-    "chunks after cached tokens": [Row(64, 9), Row(3, 20), Row(64, 9)],
-    "decodes, a chunk and new prompts": [Row(50, 1), Row(7, 1), Row(64, 30), Row(0, 30), Row(0, 1), Row(128, 2)],
-    "decodes that share a prefix": [Row(n, 1, shared=256) for n in (256, 257, 300, 259)],
-    "two prefixes and one row without": [
-        *(Row(260 + i, 1, shared=256, prefix=0) for i in range(4)),
-        Row(90, 1),
-        *(Row(330, 1 + i, shared=320, prefix=1) for i in range(3)),
-    ],
-    "extends that share a prefix": [
-        Row(256, 7, shared=256),
-        Row(256, 7, shared=256),
-        Row(300, 9, shared=256),
-        Row(0, 4),
-    ],
-    "a prefix that ends inside some rows": [Row(500, 3, shared=448), Row(460, 1, shared=448), Row(320, 5, shared=320)],
-}
 
 
 @pytest.mark.parametrize("scattered", [False, True], ids=["in order", "scattered"])
@@ -46,9 +22,6 @@ BATCHES = {
 def test_every_kind_of_batch_is_as_by_the_book(name: str, dtype: torch.dtype, scattered: bool):
     case = AttentionCase(BATCHES[name], Shape(dtype=dtype), scattered)
     assert_close(case.run(), case.expected(), dtype)
-
-
-MIXED = [*(Row(140, 1, shared=128) for _ in range(6)), Row(30, 1), Row(256, 4, shared=128), Row(0, 21)]
 
 
 @pytest.mark.parametrize("group", [1, 3, 4, 8])
@@ -73,8 +46,8 @@ def test_every_head_dim_in_bfloat16(head_dim: int):
 
 @pytest.fixture
 def eager_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decodes share even short prefixes, also where a kernel reads them in place."""
-    monkeypatch.setattr(plan, "PAGED", GroupCost(rows=1, tokens=1))
+    """Even short prefixes are shared."""
+    monkeypatch.setattr(plan, "GATHERED", GroupCost(rows=1, tokens=1))
 
 
 @pytest.mark.usefixtures("eager_groups")
@@ -86,10 +59,7 @@ def test_every_kind_of_batch_is_as_by_the_book_in_groups(name: str, dtype: torch
 
 
 @pytest.mark.usefixtures("eager_groups")
-@pytest.mark.parametrize("without", ["", "cpp"])
-def test_several_levels_of_prefixes_are_as_by_the_book(without: str, request: pytest.FixtureRequest):
-    if without:
-        request.getfixturevalue("without_cpp")
+def test_several_levels_of_prefixes_are_as_by_the_book():
     rows = [Row(700 + n, 1 + n // 5, shared=shared) for n, shared in enumerate((64, 64, 640, 128, 640, 128, 320, 320))]
     case = AttentionCase(rows, Shape(), scattered=True)
     assert len(case.backend().plan(case.batch(), HostStaging())[0].prefixes) > 2
@@ -102,21 +72,6 @@ def test_nothing_is_read_together_where_that_is_turned_off():
     assert create_attention_backend("torch", config).plan(case.batch(), HostStaging())[0].prefixes == ()
 
 
-@pytest.fixture
-def without_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decodes as on a machine without a compiler."""
-    monkeypatch.setattr(torch_backend, "has_cpp", lambda x: False)
-
-
-@pytest.mark.usefixtures("without_cpp")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("name", BATCHES)
-def test_every_kind_of_batch_is_as_by_the_book_without_cpp(name: str, dtype: torch.dtype):
-    case = AttentionCase(BATCHES[name], Shape(dtype=dtype), scattered=True)
-    assert_close(case.run(), case.expected(), dtype)
-
-
-@pytest.mark.usefixtures("without_cpp")
 def test_long_rows_of_wide_heads_are_read_in_place():
     shape = Shape(page_size=16, num_kv_heads=8, group=1, head_dim=128)
     case = AttentionCase([Row(150, 1), Row(20, 1), Row(200, 1), Row(30, 1)], shape)
@@ -125,7 +80,6 @@ def test_long_rows_of_wide_heads_are_read_in_place():
     assert_close(case.run(), case.expected(), torch.float32)
 
 
-@pytest.mark.usefixtures("without_cpp")
 def test_a_single_stream_in_order_copies_nothing():
     case = AttentionCase([Row(70, 1)], Shape())
     parts = case.backend().plan(case.batch(), HostStaging())[0]
@@ -139,8 +93,7 @@ def test_a_shared_prefix_is_read_once():
     case = AttentionCase(rows, Shape())
     parts = case.backend().plan(case.batch(), HostStaging())[0]
     assert [part.slots for part in parts.prefixes] == [slice(4, 260)]
-    own = parts.decodes if parts.paged is None else [parts.paged]
-    assert sum(len(part.slots) for part in own) == 8 * 5
+    assert sum(len(part.slots) for part in parts.decodes) == 8 * 5
 
 
 def test_new_keys_and_values_are_stored_in_their_layer_only():
@@ -182,7 +135,7 @@ def test_the_page_table_is_read_anew_by_every_plan():
 def last_slot(backend, case: AttentionCase) -> int:
     """Where the only row's last token is read from."""
     parts = backend.plan(case.batch(), HostStaging())[0]
-    (part,) = parts.decodes if parts.paged is None else [parts.paged]
+    (part,) = parts.decodes
     return part.slots.stop - 1 if isinstance(part.slots, slice) else int(part.slots[-1])
 
 

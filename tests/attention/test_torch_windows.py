@@ -7,29 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.attention import AttentionCase, Row, Shape, assert_close
+from support.attention_batches import WINDOW, windowed
+from support.attention_batches import WINDOWED as BATCHES
 
-from minisgl.attention import AttnForm, plan, torch_backend
+from minisgl.attention import AttnForm, plan
 from minisgl.attention.parts import LayerParts
 from minisgl.attention.shared_prefix import GroupCost
 from minisgl.engine.staging import HostStaging
-
-BATCHES = {
-    "decodes around the window": [Row(n, 1) for n in (0, 18, 19, 20, 21, 200)],
-    "a prompt longer than the window": [Row(0, 70)],
-    "prompts around the window": [Row(0, n) for n in (1, 2, 19, 20, 21, 22, 70, 21)],
-    "chunks after cached tokens": [Row(n, 9) for n in (0, 10, 11, 12, 20, 21, 300)],
-    "a chunk longer than the window after fewer": [Row(7, 50), Row(1, 20)],
-    "decodes, chunks and prompts": [Row(50, 1), Row(7, 1), Row(64, 30), Row(0, 30), Row(0, 1), Row(128, 2)],
-    "a prefix longer than the window": [Row(256, 7, shared=256), Row(300, 1, shared=256), Row(256, 30, shared=256)],
-    "a prefix shorter than the window": [Row(17, 1, shared=16), Row(16, 2, shared=16), Row(40, 3, shared=16)],
-}
-WINDOW = 20
-
-
-def windowed(rows: list[Row], shape: Shape, window: int = WINDOW, **options: object) -> AttentionCase:
-    """Layer 0 sees `window` tokens, layer 1 all."""
-    form = AttnForm(scale=shape.head_dim**-0.5, windows=(window, 0))
-    return AttentionCase(rows, shape, form=form, **options)
 
 
 def parts_of(case: AttentionCase) -> tuple[LayerParts, LayerParts]:
@@ -41,14 +25,7 @@ def parts_of(case: AttentionCase) -> tuple[LayerParts, LayerParts]:
 @pytest.fixture
 def eager_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even short prefixes are shared."""
-    for name in ("PAGED", "GATHERED"):
-        monkeypatch.setattr(plan, name, GroupCost(rows=1, tokens=1))
-
-
-@pytest.fixture
-def without_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decodes as on a machine without a compiler."""
-    monkeypatch.setattr(torch_backend, "has_cpp", lambda x: False)
+    monkeypatch.setattr(plan, "GATHERED", GroupCost(rows=1, tokens=1))
 
 
 @pytest.mark.usefixtures("eager_groups")
@@ -61,14 +38,6 @@ def test_every_kind_of_batch_is_as_by_the_book(name: str, page_size: int, dtype:
         assert_close(case.run(layer_id), case.expected(layer_id), dtype)
 
 
-@pytest.mark.usefixtures("without_cpp")
-@pytest.mark.parametrize("scattered", [False, True], ids=["in order", "scattered"])
-@pytest.mark.parametrize("name", BATCHES)
-def test_every_kind_of_batch_is_as_by_the_book_without_cpp(name: str, scattered: bool):
-    case = windowed(BATCHES[name], Shape(), scattered=scattered)
-    assert_close(case.run(), case.expected(), torch.float32)
-
-
 @pytest.mark.parametrize("window", [1, 2, 255, 256, 257, 300, 700])
 @pytest.mark.parametrize("cached", [0, 100, 600])
 def test_a_prompt_of_several_bands_is_as_by_the_book(cached: int, window: int):
@@ -77,14 +46,13 @@ def test_a_prompt_of_several_bands_is_as_by_the_book(cached: int, window: int):
 
 
 def test_a_decode_reads_its_window_and_nothing_else():
-    with_window, without = parts_of(windowed([Row(70, 1), Row(5, 1)], Shape(page_size=4)))
-    case = windowed([Row(70, 1), Row(5, 1)], Shape(page_size=4))
-    assert with_window.paged.indptr.tolist() == [0, 20, 26]
-    assert with_window.paged.slots[:20].tolist() == case.slots(0, 51, 71).tolist()
-    assert without.paged.indptr.tolist() == [0, 71, 77]
+    case = windowed([Row(70, 1), Row(5, 1)], Shape(page_size=4), scattered=True)
+    with_window, without = parts_of(case)
+    slots = [part.slots.tolist() for part in with_window.decodes]
+    assert slots == [[*case.slots(0, 51, 71), *case.slots(1, 0, 6), *[case.slots(1, 5, 6)] * 14]]
+    assert sum(len(part.slots) for part in without.decodes) == 2 * 71
 
 
-@pytest.mark.usefixtures("without_cpp")
 def test_a_decode_in_a_run_of_slots_reads_a_slice_of_it():
     with_window, _ = parts_of(windowed([Row(70, 1)], Shape(page_size=4)))
     assert [part.slots for part in with_window.decodes] == [slice(4 + 51, 4 + 71)]
@@ -123,7 +91,7 @@ def test_a_shared_prefix_is_read_once_by_layers_without_a_window_only():
     with_window, without = parts_of(windowed([Row(260, 1, shared=256)] * 3, Shape()))
     assert len(without.prefixes) == 1
     assert with_window.prefixes == ()
-    assert with_window.paged.indptr.tolist() == [0, 20, 40, 60]
+    assert sum(len(part.slots) for part in with_window.decodes) == 3 * 20
 
 
 def test_layers_with_equal_windows_share_a_plan():
@@ -160,13 +128,6 @@ def cases(draw) -> AttentionCase:
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(cases())
 def test_random_cases_are_as_by_the_book(case: AttentionCase):
-    assert_close(case.run(), case.expected(), torch.float32)
-
-
-@pytest.mark.usefixtures("without_cpp")
-@settings(max_examples=25, deadline=None, derandomize=True)
-@given(cases())
-def test_random_cases_are_as_by_the_book_without_cpp(case: AttentionCase):
     assert_close(case.run(), case.expected(), torch.float32)
 
 

@@ -46,6 +46,16 @@ def test_a_missing_package_is_named_before_anything_is_loaded(monkeypatch: pytes
         resolve(EngineConfig(attention_backend="flashinfer"), model, hardware)
 
 
+def test_a_cpu_attends_in_cpp_where_it_can(monkeypatch: pytest.MonkeyPatch):
+    for has_kernels, backend in ((True, "cpu"), (False, "torch")):
+        monkeypatch.setattr(spec.cpu_ops, "in_use", lambda found=has_kernels: found)
+        assert spec.resolve_backend("auto", on_gpu=False) == backend
+    with pytest.raises(ValueError, match=r"attention_backend='cpu' needs a C\+\+ compiler"):
+        spec.resolve_backend("cpu", on_gpu=False)
+    with pytest.raises(ValueError, match="attention_backend='cpu' runs on CPUs only"):
+        spec.resolve_backend("cpu", on_gpu=True)
+
+
 def test_what_flashinfer_has_no_kernels_for_is_refused_before_anything_is_loaded(monkeypatch: pytest.MonkeyPatch):
     hardware = replace(find_hardware(), gpus=(Gpu("a GPU", 1 << 30, (9, 0)),))
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)

@@ -86,7 +86,7 @@ class AttentionCase:
 
     def batch(self) -> Batch:
         none = np.empty(0, np.int32)
-        reqs = tuple(self._req(uid, row) for uid, row in enumerate(self.rows))
+        reqs = tuple(self.req(uid, row) for uid, row in enumerate(self.rows))
         num_pages = np.array([row.cached // self.shape.page_size for row in self.rows])
         groups = find_groups(self.table[[req.table_idx for req in reqs]], num_pages, self.shape.page_size)
         return Batch(reqs=reqs, page_table_update=PageTableUpdate(none, none, none), step=0, groups=groups)
@@ -168,7 +168,8 @@ class AttentionCase:
                 slots = self.slots(uid, 0, row.cached)
                 store_cache(*pool, slots.int(), self._kv[0][slots], self._kv[1][slots])
 
-    def _req(self, uid: int, row: Row) -> Req:
+    def req(self, uid: int, row: Row) -> Req:
+        """The request in row `uid` of the case, cached and extended as `row` says."""
         length = row.cached + row.extend
         return Req(
             uid=uid,

@@ -2,7 +2,7 @@
 
 #include <new>
 
-#include "decode_attention.h"
+#include "attention.h"
 #include "elementwise.h"
 #include "linear.h"
 
@@ -48,13 +48,10 @@ int has_memory(Body body) {
                               const T* v, int64_t k_stride, int64_t v_stride, int threads) {                           \
         store_cache(k_cache, v_cache, slots, tokens, n, k, v, k_stride, v_stride, threads);                            \
     }                                                                                                                  \
-    int decode_attention_##SUFFIX(const T* q, int64_t q_stride, const T* k_cache, const T* v_cache,                   \
-                                   const int32_t* slots, const int32_t* indptr, int64_t rows, int64_t qo_heads,        \
-                                   int64_t kv_heads, int64_t dim, float scale, float softcap, T* o, float* lse,        \
-                                   int threads) {                                                                      \
-        const Decode<T> args{q,        q_stride, k_cache, v_cache, slots,   indptr, rows,                              \
-                             qo_heads, kv_heads, dim,     scale,   softcap, o,      lse};                              \
-        return has_memory([&] { decode_attention(args, threads); });                                                   \
+    int attention_##SUFFIX(const AttentionPlan* plan, const T* q, int64_t q_stride, const T* k_cache,                  \
+                           const T* v_cache, const float* sinks, T* out, int threads) {                                \
+        const Attention<T> args{*plan, q, q_stride, k_cache, v_cache, sinks, out};                                     \
+        return has_memory([&] { attention(args, threads); });                                                          \
     }                                                                                                                  \
     int linear_##SUFFIX(const Weight* weight, const T* x, int64_t rows, T* out, int threads) {                         \
         return has_memory([&] { linear(*weight, x, rows, out, threads); });                                            \

@@ -1,4 +1,4 @@
-// Products of a few queries with one key, the queries kept in the form that multiplies fastest.
+// Products of queries with one key, the queries kept in the form that multiplies fastest.
 
 #pragma once
 
@@ -34,36 +34,36 @@ struct Dot<bfloat16> {
 };
 #endif
 
-// Up to MAX_QUERIES queries of D elements, with zeros up to a whole number of steps.
+// Queries of D elements, with zeros up to a whole number of steps.
 template <class T>
 class Queries {
     using Query = typename Dot<T>::Query;
     static constexpr int STEP = Dot<T>::STEP;
 
 public:
-    static constexpr int MAX = 4;
-
-    explicit Queries(int64_t dim) : dim_(dim), padded_((dim + STEP - 1) / STEP * STEP), elements_(MAX * padded_) {}
-
-    // count rows of `from`, dense.
-    void read(const T* from, int count) {
-        for (int j = 0; j < count; j++)
-            for (int64_t d = 0; d < dim_; d += LANES) {
-                const int64_t left = dim_ - d;
-                store(elements_.data() + j * padded_ + d, load(from + j * dim_ + d, left), left);
-            }
+    void resize(int64_t count, int64_t dim) {
+        dim_ = dim;
+        padded_ = (dim + STEP - 1) / STEP * STEP;
+        elements_.assign(count * padded_, Query{});
     }
 
-    // sums[j] += the products with `key` [D], still to be summed across lanes.
+    // from [D] becomes query number j.
+    void set(int64_t j, const T* from) {
+        Query* to = elements_.data() + j * padded_;
+        for (int64_t d = 0; d < dim_; d += LANES) store(to + d, load(from + d, dim_ - d), dim_ - d);
+    }
+
+    // sums[j] += the products of query first + j with `key` [D], still to be summed across lanes.
     template <int COUNT>
-    void multiply(const T* key, Vec (&sums)[COUNT]) const {
+    void multiply(int64_t first, const T* key, Vec (&sums)[COUNT]) const {
+        const Query* queries = elements_.data() + first * padded_;
         for (int64_t d = 0; d < dim_; d += STEP) {
             const auto part = Dot<T>::read(key + d, dim_ - d);
-            for (int j = 0; j < COUNT; j++) sums[j] = Dot<T>::add(sums[j], elements_.data() + j * padded_ + d, part);
+            for (int j = 0; j < COUNT; j++) sums[j] = Dot<T>::add(sums[j], queries + j * padded_ + d, part);
         }
     }
 
 private:
-    int64_t dim_, padded_;
+    int64_t dim_ = 0, padded_ = 0;
     std::vector<Query> elements_;
 };
