@@ -11,7 +11,7 @@ from enum import IntEnum
 
 import torch
 
-from minisgl.kernel.cpu_ops import functions
+from minisgl.kernel.cpu_ops import functions, is_dense
 from minisgl.utils.math import div_ceil
 
 PANEL = 32  # outputs that lie side by side, as in csrc/grouped_weight.h
@@ -67,18 +67,44 @@ class PackedLinear:
         )
         self.address = ctypes.addressof(self._weight)
         self._width = outputs if gate is None else outputs // 2
-        self._multiply = functions()["linear", dtype]
+        self._multiply, self._norm_multiply = (functions()[name, dtype] for name in ("linear", "norm_linear"))
 
     def multiply(self, x: torch.Tensor) -> torch.Tensor:
         """x [T, K], dense, of `dtype` -> [T, N], with a gate [T, N / 2]. MemoryError without room to work."""
+        out = self._new_out(x)
+        if not self._multiply(self.address, x.data_ptr(), len(out), out.data_ptr(), torch.get_num_threads()):
+            raise self._no_memory(out)
+        return out
+
+    def add_norm_multiply(
+        self, x: torch.Tensor, residual: torch.Tensor | None, norm_weight: torch.Tensor, eps: float
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(`multiply` of rms_norm(residual + x), residual + x), x and residual [T, K] dense and given up.
+
+        norm_weight: [K] of `dtype` or float32. Without a residual the sum is x.
+        """
+        out = self._new_out(x)
+        wide = norm_weight.dtype is not self.dtype
+        assert is_dense(norm_weight, (self.inputs,), torch.float32 if wide else self.dtype), norm_weight.shape
+        assert residual is None or is_dense(residual, x.shape, self.dtype), (residual.shape, residual.dtype, x.shape)
+        has_memory = self._norm_multiply(
+            *(self.address, x.data_ptr(), None if residual is None else residual.data_ptr(), norm_weight.data_ptr()),
+            *(wide, eps, len(out), out.data_ptr(), torch.get_num_threads()),
+        )
+        if not has_memory:
+            raise self._no_memory(out)
+        return out, x if residual is None else residual
+
+    def _new_out(self, x: torch.Tensor) -> torch.Tensor:
+        """Memory for the product of x."""
         rows, inputs = x.shape
         assert inputs == self.inputs, (x.shape, self.shape)
         assert x.dtype is self.dtype, (x.dtype, self.dtype)
         assert x.is_contiguous(), x.stride()
-        out = x.new_empty((rows, self._width))
-        if not self._multiply(self.address, x.data_ptr(), rows, out.data_ptr(), torch.get_num_threads()):
-            raise MemoryError(f"no memory to multiply {rows} rows of {inputs}")
-        return out
+        return x.new_empty((rows, self._width))
+
+    def _no_memory(self, out: torch.Tensor) -> MemoryError:
+        return MemoryError(f"no memory to multiply {len(out)} rows of {self.inputs}")
 
 
 class FloatPanels:

@@ -32,6 +32,8 @@ _SIGNATURES = {
     "add_rms_norm": "ppnnpft",
     "rms_norm_wide": "pnnnnnpfpt",  # weights in float32
     "add_rms_norm_wide": "ppnnpft",
+    "norm_linear": "ppppnfnpt>t",
+    "rotate_and_store": "pnnnnpppppppnft",
     "silu_and_mul": "pnnpt",
     "gelu_tanh_and_mul": "pnnpt",
     "apply_rotary": "pnnnnppt",
@@ -158,6 +160,41 @@ def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, num_head
     assert is_dense(sin, (tokens, 1, dim), x.dtype), (x.shape, x.dtype, sin.shape, sin.dtype)
     functions()["apply_rotary", x.dtype](
         *(x.data_ptr(), tokens, num_heads, dim, x.stride(0), cos.data_ptr(), sin.data_ptr(), torch.get_num_threads())
+    )
+
+
+def rotate_and_store(
+    qkv: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    num_qo_heads: int,
+    num_kv_heads: int,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
+    out_loc: torch.Tensor,
+    q_weight: torch.Tensor | None = None,
+    k_weight: torch.Tensor | None = None,
+    eps: float = 0.0,
+) -> None:
+    """As of `rotation`, with its arguments."""
+    tokens, heads, dim = qkv.shape
+    dtype = qkv.dtype
+    assert heads == num_qo_heads + 2 * num_kv_heads, (qkv.shape, num_qo_heads, num_kv_heads)
+    for x, shape in ((qkv, qkv.shape), (cos, (tokens, 1, dim)), (sin, (tokens, 1, dim))):
+        assert is_dense(x, shape, dtype), (x.shape, x.dtype, qkv.shape, dtype)
+    for pool in (k_cache, v_cache):
+        assert is_dense(pool, (len(k_cache), num_kv_heads, dim), dtype), (qkv.shape, dtype, pool.shape, pool.dtype)
+    assert is_dense(out_loc, (tokens,), torch.int32), (out_loc.shape, out_loc.dtype, qkv.shape)
+    weights: tuple[int | None, int | None] = None, None
+    wide = False
+    if q_weight is not None and k_weight is not None:
+        wide = q_weight.dtype != dtype
+        for weight in (q_weight, k_weight):
+            assert is_dense(weight, (dim,), torch.float32 if wide else dtype), (weight.shape, weight.dtype, dim, dtype)
+        weights = q_weight.data_ptr(), k_weight.data_ptr()
+    functions()["rotate_and_store", dtype](
+        *(qkv.data_ptr(), tokens, num_qo_heads, num_kv_heads, dim, cos.data_ptr(), sin.data_ptr()),
+        *(k_cache.data_ptr(), v_cache.data_ptr(), out_loc.data_ptr(), *weights, wide, eps, torch.get_num_threads()),
     )
 
 

@@ -1,10 +1,11 @@
-"""What becomes of a projection before attention: in one kernel on a GPU, else one by one."""
+"""What becomes of a projection before attention: in one kernel where there are kernels, else one by one."""
 
 from __future__ import annotations
 
 import torch
 
-from minisgl.kernel import apply_rotary, rms_norm, store_cache, triton
+from minisgl.kernel import cpu_ops, triton
+from minisgl.kernel.torch_ops import apply_rotary, rms_norm, store_cache
 
 
 def rotate_and_store(
@@ -28,6 +29,10 @@ def rotate_and_store(
     if triton.can_take(qkv):
         in_one = triton.operation("rotary", "rotate_and_store")
         in_one(qkv, cos, sin, num_qo_heads, num_kv_heads, k_cache, v_cache, out_loc, q_weight, k_weight, eps)
+        return
+    if cpu_ops.can_take(qkv):
+        heads = num_qo_heads, num_kv_heads
+        cpu_ops.rotate_and_store(qkv, cos, sin, *heads, k_cache, v_cache, out_loc, q_weight, k_weight, eps)
         return
     q, k, v = qkv.split_with_sizes([num_qo_heads, num_kv_heads, num_kv_heads], dim=1)
     if q_weight is not None and k_weight is not None:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from minisgl.distributed import TPInfo, all_reduce
+from minisgl.kernel.cpu_linear import PackedLinear
 from minisgl.kernel.linear import add_norm_linear, linear
 from minisgl.layers.base import Layer, Placement, WeightSlot
 from minisgl.layers.norm import RMSNorm
@@ -128,6 +129,8 @@ class ColumnParallelLinear(Linear):
         self, x: torch.Tensor, residual: torch.Tensor | None, norm: RMSNorm
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """(forward(norm(residual + x)), residual + x), arguments as of `RMSNorm.add_and_norm`; maybe in one kernel."""
+        if isinstance(self.packed, PackedLinear):
+            return self.packed.add_norm_multiply(x, residual, norm.weight, norm.eps)
         if self.weight is not None:
             return add_norm_linear(x, residual, norm.weight, norm.eps, self.weight, self.bias, self.gate)
         x, residual = norm.add_and_norm(x, residual)

@@ -117,3 +117,31 @@ def test_what_it_cannot_multiply_is_refused():
     for x in (random(2, 5), random(2, 4).double(), random(4, 2).T):
         with pytest.raises(AssertionError):
             packed.multiply(x)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "weight_dtype"),
+    [(torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16), (torch.bfloat16, torch.float32)],
+    ids=str,
+)
+@pytest.mark.parametrize("rows", [0, 1, 33])
+def test_a_norm_before_it_is_to_the_bit_the_same_in_one_call(rows: int, dtype: torch.dtype, weight_dtype: torch.dtype):
+    layer, norm_weight = pack(random(40, 70), dtype), random(70, seed=1).to(weight_dtype)
+    x, residual = (random(rows, 70, seed=seed).to(dtype) for seed in (2, 3))
+    summed = residual.clone()
+    expected = layer.multiply(cpu_ops.add_rms_norm(x.clone(), summed, norm_weight, 1e-5))
+    out, total = layer.add_norm_multiply(x.clone(), residual, norm_weight, 1e-5)
+    assert torch.equal(out, expected)
+    assert torch.equal(total, summed)
+
+    first, same_x = layer.add_norm_multiply(x, None, norm_weight, 1e-5)
+    assert torch.equal(first, layer.multiply(cpu_ops.rms_norm(x, norm_weight, 1e-5)))
+    assert same_x is x
+
+
+def test_a_norm_of_another_size_is_refused():
+    layer, x = pack(random(40, 70), torch.float32), random(2, 70)
+    with pytest.raises(AssertionError):
+        layer.add_norm_multiply(x, None, torch.ones(69), 1e-5)
+    with pytest.raises(AssertionError):
+        layer.add_norm_multiply(x, random(1, 70), torch.ones(70), 1e-5)

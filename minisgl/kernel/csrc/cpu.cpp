@@ -17,6 +17,13 @@ int has_memory(Body body) {
     return true;
 }
 
+// body of a null pointer to what weights of norms are: float if they are wide, else T.
+template <class T, class Body>
+void with_type(int64_t wide, Body body) {
+    if (wide) body(static_cast<const float*>(nullptr));
+    else body(static_cast<const T*>(nullptr));
+}
+
 #define KERNELS(T, SUFFIX)                                                                                             \
     void rms_norm_##SUFFIX(const T* x, int64_t tokens, int64_t heads, int64_t n, int64_t token_stride,                 \
                            int64_t head_stride, const T* weight, float eps, T* out, int threads) {                     \
@@ -40,6 +47,15 @@ int has_memory(Body body) {
     void gelu_tanh_and_mul_##SUFFIX(const T* gate_up, int64_t tokens, int64_t n, T* out, int threads) {                \
         activate_and_mul<gelu_tanh>(gate_up, tokens, n, out, threads);                                                 \
     }                                                                                                                  \
+    void rotate_and_store_##SUFFIX(T* qkv, int64_t tokens, int64_t queries, int64_t keys, int64_t dim, const T* cos,    \
+                                   const T* sin, T* k_cache, T* v_cache, const int32_t* slots, const void* q_weight,   \
+                                   const void* k_weight, int64_t wide, float eps, int threads) {                       \
+        const Heads<T> heads{qkv, tokens, queries, keys, dim, cos, sin, k_cache, v_cache, slots};                      \
+        with_type<T>(wide, [&](auto* type) {                                                                           \
+            using W = decltype(type);                                                                                  \
+            rotate_and_store(heads, static_cast<W>(q_weight), static_cast<W>(k_weight), eps, threads);                 \
+        });                                                                                                            \
+    }                                                                                                                  \
     void apply_rotary_##SUFFIX(T* x, int64_t tokens, int64_t heads, int64_t dim, int64_t token_stride, const T* cos,   \
                                const T* sin, int threads) {                                                            \
         apply_rotary(x, tokens, heads, dim, token_stride, cos, sin, threads);                                          \
@@ -55,6 +71,14 @@ int has_memory(Body body) {
     }                                                                                                                  \
     int linear_##SUFFIX(const Weight* weight, const T* x, int64_t rows, T* out, int threads) {                         \
         return has_memory([&] { linear(*weight, x, rows, out, threads); });                                            \
+    }                                                                                                                  \
+    int norm_linear_##SUFFIX(const Weight* weight, T* x, T* residual, const void* norm_weight, int64_t wide, float eps, \
+                             int64_t rows, T* out, int threads) {                                                      \
+        return has_memory([&] {                                                                                        \
+            with_type<T>(wide, [&](auto* type) {                                                                       \
+                norm_linear(*weight, x, residual, static_cast<decltype(type)>(norm_weight), eps, rows, out, threads);  \
+            });                                                                                                        \
+        });                                                                                                            \
     }                                                                                                                  \
     void pack_floats_##SUFFIX(const void* source, int64_t source_type, int64_t stride, int64_t rows, int64_t inputs,   \
                               int64_t first, void* tiles, int threads) {                                               \

@@ -56,22 +56,26 @@ void activate_and_mul(const T* gate_up, int64_t tokens, int64_t n, T* out, int t
     });
 }
 
-// The first H heads of every token of x [T, H or more, D], tokens a stride apart, turn in place. cos, sin [T, D], the
-// first half of sin negated: (a, b) -> (a cos + b sin, b cos + a sin).
+// A head [D] turns in place by cos, sin [D], the first half of sin negated: (a, b) -> (a cos + b sin, b cos + a sin).
+template <class T>
+inline void turn(T* head, const T* cos, const T* sin, int64_t dim) {
+    const int64_t half = dim / 2;
+    T* second = head + half;
+    for (int64_t i = 0; i < half; i += LANES) {
+        const int64_t left = half - i;
+        const Vec a = load(head + i, left), b = load(second + i, left);
+        store(head + i, a * load(cos + i, left) + b * load(sin + i, left), left);
+        store(second + i, b * load(cos + half + i, left) + a * load(sin + half + i, left), left);
+    }
+}
+
+// The first H heads of every token of x [T, H or more, D], tokens a stride apart, turn in place. cos, sin [T, D].
 template <class T>
 void apply_rotary(T* x, int64_t tokens, int64_t heads, int64_t dim, int64_t token_stride, const T* cos, const T* sin,
                   int threads) {
-    const int64_t half = dim / 2;
     parallel_for(tokens * heads, tokens * heads * dim, threads, [=](int64_t row) {
         const int64_t token = row / heads;
-        T *first = x + token * token_stride + row % heads * dim, *second = first + half;
-        const T *c = cos + token * dim, *s = sin + token * dim;
-        for (int64_t i = 0; i < half; i += LANES) {
-            const int64_t left = half - i;
-            const Vec a = load(first + i, left), b = load(second + i, left);
-            store(first + i, a * load(c + i, left) + b * load(s + i, left), left);
-            store(second + i, b * load(c + half + i, left) + a * load(s + half + i, left), left);
-        }
+        turn(x + token * token_stride + row % heads * dim, cos + token * dim, sin + token * dim, dim);
     });
 }
 
@@ -83,5 +87,34 @@ void store_cache(T* k_cache, T* v_cache, const int32_t* slots, int64_t tokens, i
         if (slots[t] < 0) return;
         std::memcpy(k_cache + slots[t] * n, k + t * k_stride, n * sizeof(T));
         std::memcpy(v_cache + slots[t] * n, v + t * v_stride, n * sizeof(T));
+    });
+}
+
+// Heads of queries, keys and values side by side, and where keys and values go.
+template <class T>
+struct Heads {
+    T* qkv;  // [T, queries + 2 * keys, D], dense
+    int64_t tokens, queries, keys, dim;
+    const T *cos, *sin;  // [T, D]
+    T *k_cache, *v_cache;
+    const int32_t* slots;  // [T]
+};
+
+// Queries and keys are normalised, if q_weight and k_weight [D] are there, and turn, all in place; then keys and values
+// are stored. To the bit what rms_norm, apply_rotary and store_cache do one by one.
+template <class T, class W>
+void rotate_and_store(const Heads<T>& heads, const W* q_weight, const W* k_weight, float eps, int threads) {
+    const int64_t turning = heads.queries + heads.keys, all = turning + heads.keys, dim = heads.dim;
+    parallel_for(heads.tokens, heads.tokens * all * dim, threads, [=](int64_t t) {
+        T* of_token = heads.qkv + t * all * dim;
+        for (int64_t h = 0; h < turning; h++) {
+            T* head = of_token + h * dim;
+            if (q_weight) normalise(head, h < heads.queries ? q_weight : k_weight, head, dim, eps);
+            turn(head, heads.cos + t * dim, heads.sin + t * dim, dim);
+        }
+        if (heads.slots[t] < 0) return;
+        const int64_t size = heads.keys * dim, at = heads.slots[t] * size;
+        std::memcpy(heads.k_cache + at, of_token + heads.queries * dim, size * sizeof(T));
+        std::memcpy(heads.v_cache + at, of_token + turning * dim, size * sizeof(T));
     });
 }

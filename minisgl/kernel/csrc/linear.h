@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <vector>
+
 #include "float_linear.h"
 #include "grouped_linear.h"
 #include "int8_linear.h"
@@ -27,4 +29,19 @@ void linear(const Weight& weight, const T* x, int64_t rows, T* out, int threads)
         if (may_use_matrix_units()) return linear_by<MatrixProduct>(weight, x, rows, out, threads);
 #endif
     linear_by<VectorProduct<T>>(weight, x, rows, out, threads);
+}
+
+// residual += x, and the layer of rms_norm(residual), for which x is given up. Without a residual, of rms_norm(x). To the
+// bit what add_rms_norm or rms_norm and linear do one by one.
+template <class T, class W>
+void norm_linear(const Weight& weight, T* x, T* residual, const W* norm_weight, float eps, int64_t rows, T* out,
+                 int threads) {
+    const int64_t inputs = weight.inputs;
+    if (residual) {
+        add_rms_norm(x, residual, rows, inputs, norm_weight, eps, threads);
+        return linear(weight, x, rows, out, threads);
+    }
+    std::vector<T> normed(rows * inputs);
+    rms_norm(x, rows, 1, inputs, inputs, 0, norm_weight, eps, normed.data(), threads);
+    linear(weight, normed.data(), rows, out, threads);
 }
