@@ -15,22 +15,36 @@ public:
     static constexpr int MAX_ROWS = Product::MAX_ROWS;
 
     FloatPanels(const Weight& weight, const T* x, int64_t rows)
-        : tiles(static_cast<const Tile<T>*>(weight.data)), x(x), num_groups(groups_of(weight.inputs)) {
+        : tiles(static_cast<const Tile<T>*>(weight.data)),
+          x(x),
+          num_groups(groups_of(weight.inputs)),
+          num_blocks(std::min<int64_t>((rows + MAX_ROWS - 1) / MAX_ROWS, MAX_SHARES)) {
         if (weight.inputs % GROUP) pad(rows, weight.inputs);
     }
 
     void begin(int64_t, int) const {}
+    void end() const { Product::end(); }
 
+    // Meanwhile the tiles come that are wanted soon: the next ones, or of the next panel a share for every block of rows.
     void multiply(int64_t panel, int, int64_t first, int64_t count, float* sums) const {
-        const auto tile = [from = tiles + panel * num_groups](int64_t g) -> const Tile<T>& { return from[g]; };
+        const int64_t ahead = num_blocks == 1 ? AHEAD : num_groups, block = first / MAX_ROWS % num_blocks;
+        const int64_t begin = block * LINES / num_blocks, end = (block + 1) * LINES / num_blocks;
+        const auto tile = [=, from = tiles + panel * num_groups](int64_t g) -> const Tile<T>& {
+            const char* soon = reinterpret_cast<const char*>(from + g + ahead);
+            for (int64_t i = begin; i < end; i++) __builtin_prefetch(soon + i * 64, 0, 2);
+            return from[g];
+        };
         const int64_t inputs = num_groups * GROUP;
         Product::multiply(x + first * inputs, count, inputs, tile, sums);
     }
 
 private:
+    static constexpr int LINES = sizeof(Tile<T>) / 64;
+    static constexpr int MAX_SHARES = 8;
+
     const Tile<T>* tiles;
     const T* x;  // rows of whole groups
-    int64_t num_groups;
+    int64_t num_groups, num_blocks;
     std::vector<T> padded;
 
     void pad(int64_t rows, int64_t inputs) {

@@ -28,6 +28,8 @@ public:
         for (int64_t g = 0; g < num_groups; g++) expand(groups[panel * num_groups + g], expanded[g]);
     }
 
+    void end() const { Product::end(); }
+
     void multiply(int64_t panel, int part, int64_t first, int64_t count, float* sums) const {
         const Group<BITS>* of_panel = groups + panel * (inputs / GROUP);
         Tile<T>* to = tiles()[part].data();

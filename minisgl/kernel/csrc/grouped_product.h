@@ -1,6 +1,7 @@
 // Rows of x times one panel of weights, by vector instructions. matrix_units.h has the same for Intel's matrix units.
 //
 //     VectorProduct<T>::multiply(x, rows, inputs, tile, sums)
+//     VectorProduct<T>::end()                                     // after the last one of a thread
 //
 // x: at most MAX_ROWS rows of `inputs` elements. tile(g): the weights of group g, asked for in order. sums [rows, PANEL].
 
@@ -41,6 +42,8 @@ struct VectorProduct {
     static void multiply(const T* x, int64_t rows, int64_t inputs, TileOf tile, float* sums) {
         with_constant<MAX_ROWS>(rows, [=](auto count) { multiply_rows<count()>(x, inputs, tile, sums); });
     }
+
+    static void end() {}
 
 private:
     template <int ROWS, class TileOf>

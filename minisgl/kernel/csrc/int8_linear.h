@@ -25,6 +25,7 @@ public:
     Int8Panels(const Weight& weight, const Int8Rows& x) : weight_(weight), x_(x) {}
 
     void begin(int64_t, int) const {}
+    void end() const {}
 
     void multiply(int64_t panel, int, int64_t first, int64_t count, float* sums) const {
         for (int i = 0; i < STRIPS; i++)
@@ -56,6 +57,8 @@ public:
     void begin(int64_t panel, int part) const {
         for (int i = 0; i < STRIPS; i++) bytes(part, i).expand(strip_of<Group>(weight_, panel, i));
     }
+
+    void end() const {}
 
     void multiply(int64_t panel, int part, int64_t first, int64_t count, float* sums) const {
         if (count < STRIP) return Int8Panels<Group>(weight_, x_).multiply(panel, part, first, count, sums);

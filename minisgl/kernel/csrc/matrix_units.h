@@ -27,10 +27,15 @@ struct MatrixProduct {
 
     template <class TileOf>
     static void multiply(const bfloat16* x, int64_t rows, int64_t inputs, TileOf tile, float* sums) {
-        configure(rows);
+        if (shaped() != rows) configure(rows);
         if (rows > BLOCK) multiply_blocks<2>(x, inputs, tile, sums);
         else multiply_blocks<1>(x, inputs, tile, sums);
+    }
+
+    // Gives the tiles back: others may want them in other shapes, and threads that use none are switched faster.
+    static void end() {
         _tile_release();
+        shaped() = 0;
     }
 
 private:
@@ -40,6 +45,12 @@ private:
     template <int BLOCKS, class TileOf>
     static void multiply_blocks(const bfloat16* x, int64_t inputs, TileOf tile, float* sums) {
         const int64_t stride = inputs * sizeof(bfloat16);
+        _tile_zero(0);
+        _tile_zero(1);
+        if constexpr (BLOCKS == 2) {
+            _tile_zero(2);
+            _tile_zero(3);
+        }
         for (int64_t first = 0; first < inputs; first += GROUP) {
             const Tile<bfloat16>& weights = tile(first / GROUP);
             must_be_in_memory(&weights);
@@ -62,8 +73,15 @@ private:
         }
     }
 
-    // Shapes of all tiles, which are zeroed: rows of x and of sums as there are, weights in full.
+    // For how many rows this thread's tiles have their shapes: to set these takes as long as some steps.
+    static int64_t& shaped() {
+        static thread_local int64_t rows = 0;
+        return rows;
+    }
+
+    // Shapes of all tiles: rows of x and of sums as there are, weights in full.
     static void configure(int64_t rows) {
+        shaped() = rows;
         struct alignas(64) {
             uint8_t palette = 1, start_row = 0, reserved[14] = {};
             uint16_t row_bytes[16] = {};

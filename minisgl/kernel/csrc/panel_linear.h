@@ -6,6 +6,7 @@
 //     void begin(int64_t panel, int part) const;                      // before `multiply` of that panel, by its thread
 //     void multiply(int64_t panel, int part, int64_t first, int64_t count, float* sums) const;
 //                          // rows [first, first + count) of x times the panel, without bias -> sums [count, PANEL]
+//     void end() const;                                               // when the thread leaves the panel
 //
 // The sum of an output runs over the inputs in order, whatever the number of rows: a row's result does not depend on the
 // rows beside it. part: 0, or 1 for the second of two panels that a thread has at a time, those of gate and up.
@@ -58,19 +59,24 @@ private:
     Vec activate(Vec x) const { return gate == SILU ? silu(x) : gelu_tanh(x); }
 };
 
-// Rows [first, end) of x by one panel, or by one of the gate and its twin.
+// Rows [first, end) of x by one panel, or by one of the gate and its twin. Sums become results while the next ones are
+// being computed, which other units of the processor do.
 template <class Panels, class T>
 void multiply_panel(const Panels& panels, const Results<T>& results, int64_t panel, int64_t first, int64_t end) {
-    alignas(64) float sums[2][Panels::MAX_ROWS * PANEL];
+    constexpr int64_t MOST = Panels::MAX_ROWS;
+    alignas(64) float sums[2][2][MOST * PANEL];
     const int num_parts = results.gate ? 2 : 1;
     const int64_t twin = panels_of(results.width);
     for (int part = 0; part < num_parts; part++) panels.begin(panel + part * twin, part);
-    for (; first < end; first += Panels::MAX_ROWS) {
-        const int64_t count = std::min<int64_t>(Panels::MAX_ROWS, end - first);
+    int now = 0;
+    for (int64_t row = first; row < end; row += MOST, now ^= 1) {
         for (int part = 0; part < num_parts; part++)
-            panels.multiply(panel + part * twin, part, first, count, sums[part]);
-        results.write(panel, first, count, sums[0], sums[1]);
+            panels.multiply(panel + part * twin, part, row, std::min(MOST, end - row), sums[now][part]);
+        if (row > first) results.write(panel, row - MOST, MOST, sums[now ^ 1][0], sums[now ^ 1][1]);
     }
+    const int64_t last = first + (end - first - 1) / MOST * MOST;
+    results.write(panel, last, end - last, sums[now ^ 1][0], sums[now ^ 1][1]);
+    panels.end();
 }
 
 // As many rows at a time as stay in the second-level cache while all panels pass by. row_bytes: of what `Panels` reads.

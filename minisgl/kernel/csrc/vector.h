@@ -95,15 +95,19 @@ inline void store(float* to, Vec x) { std::memcpy(to, &x, sizeof x); }
 
 inline void store(uint32_t* to, BitsVec x) { std::memcpy(to, &x, sizeof x); }
 
-// Rounds to the nearest, ties to even; NaN stays NaN.
+// Rounds to the nearest, ties to even; NaN stays NaN; what is less than 2^-126 may become 0.
 inline void store(bfloat16* to, Vec x) {
+#if defined(__AVX512BF16__)
+    const __m256bh upper = _mm512_cvtneps_pbh((__m512)x);
+#else
     const BitsVec bits = (BitsVec)x, nan = BitsVec{} + 0x7fc0;
     const BitsVec rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
     const HalfBitsVec upper = __builtin_convertvector(x == x ? rounded : nan, HalfBitsVec);
+#endif
     std::memcpy(to, &upper, sizeof upper);
 }
 
-// The halves of lane i: `lower[i]` and `upper[i]`, rounded like that; what is less than 2^-126 may become 0.
+// The halves of lane i: `lower[i]` and `upper[i]`, rounded like that.
 inline void store_pairs(uint32_t* to, Vec lower, Vec upper) {
 #if defined(__AVX512BF16__)
     const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,  //
