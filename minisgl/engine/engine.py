@@ -67,7 +67,10 @@ class Engine:
             self.page_table = PageTable(spec.max_running_req, row_len, spec.page_size, self.device)
         with self.memory.book("weights"):
             self.model = load_model(
-                checkpoint, model_config, spec.dtype, spec.device, tp=spec.tp, load_format=spec.load_format
+                *(checkpoint, model_config, spec.dtype, spec.device),
+                tp=spec.tp,
+                load_format=spec.load_format,
+                quantization=spec.quantization,
             )
         self.sampler = Sampler(self.vocab_size, self.device)
         reserved = measure(self._rehearse, self.device)

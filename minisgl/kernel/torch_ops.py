@@ -93,7 +93,7 @@ def int8_linear(x: torch.Tensor, weight: GroupedTensor, bias: torch.Tensor | Non
     Every GROUP neighbours of a row of x become q = round(x * 127 / max |x|) and stand for q * max |x| / 127. All
     else is float32.
     """
-    groups = x.float().unflatten(1, (-1, GROUP))
+    groups = x.float().reshape(len(x), -1, GROUP)
     greatest = groups.abs().amax(-1, keepdim=True)
     q = (groups * greatest.new_tensor(127).div(greatest).nan_to_num(posinf=0)).round_()  # 127 / x is 127 * (1 / x)
     seen = (q * (greatest / 127)).flatten(1)

@@ -22,12 +22,14 @@ from minisgl.utils.own_pages import Scratch
 class Placement:
     """How a model's weights are stored, and which share of them this rank holds.
 
-    scratch: for what is there only while the model is loaded.
+    scratch: for what is there only while the model is loaded. quantization: "none" multiplies floats; "gguf" what comes
+    in integers, and "int8" and "int4" everything, as integers times activations in int8.
     """
 
     dtype: torch.dtype
     device: torch.device
     tp: TPInfo = SINGLE
+    quantization: str = "none"
     scratch: Scratch = field(default_factory=Scratch, compare=False, repr=False)
 
     def parameter(self, *shape: int) -> nn.Parameter:

@@ -15,6 +15,8 @@ from torch import nn
 from minisgl.distributed import TPInfo, all_gather, all_reduce
 from minisgl.layers.base import Layer, Placement, WeightSlot
 from minisgl.layers.linear import Linear
+from minisgl.layers.packed import MADE_BITS
+from minisgl.utils.group_quantizer import quantize
 from minisgl.utils.grouped_tensor import GroupedTensor
 from minisgl.utils.math import div_ceil
 
@@ -45,30 +47,58 @@ class VocabParallelEmbedding(Layer):
         super().__init__()
         self.tp, self.shape = place.tp, (vocab_size, hidden_size)
         self.share = _Share.of(vocab_size, place.tp)
-        self.weight = self.share.parameter(hidden_size, place)
+        self.weight: nn.Parameter | None = self.share.parameter(hidden_size, place)
+        self.dtype = place.dtype
         self.give_groups: Callable[[GroupedTensor], None] | None = None  # to a head that is tied to this
+        self._quantization = place.quantization
+        self._table: GroupedTensor | None = None  # in place of the weight
 
     def slots(self) -> dict[str, WeightSlot]:
-        take_groups = None if self.give_groups is None else self._take_groups
-        dest = self.weight[: self.share.held]
-        return {"weight": WeightSlot(self.shape, dest, start=self.share.start, take_groups=take_groups)}
+        assert self.weight is not None
+        keeps_groups = self.give_groups is not None or self._quantization != "none"
+        return {
+            "weight": WeightSlot(
+                *(self.shape, self.weight[: self.share.held]),
+                start=self.share.start,
+                take_groups=self._take_groups if keeps_groups else None,
+                take=self._quantize if self._quantization in MADE_BITS else None,
+            )
+        }
+
+    def _quantize(self, tensor: torch.Tensor) -> None:
+        self._take_groups(quantize(tensor, bits=8))
 
     def _take_groups(self, tensor: GroupedTensor) -> None:
-        """A head multiplies by the integers; to look up a row takes floats."""
-        assert self.give_groups is not None
-        self.give_groups(tensor)
-        tensor.write_to(self.weight[: self.share.held])
+        """A head multiplies by the integers; without a quantisation it takes floats to look up a row."""
+        assert self.weight is not None
+        if self.give_groups is not None:
+            self.give_groups(tensor)
+        if self._quantization == "none":
+            tensor.write_to(self.weight[: self.share.held])
+        else:
+            self._table = tensor
+
+    def pack(self) -> None:
+        if self._table is not None:
+            self.weight = None
+
+    def _rows(self, ids: torch.Tensor) -> torch.Tensor:
+        """[T, H], of ids among the rows that this rank holds."""
+        if self._table is None:
+            assert self.weight is not None
+            return F.embedding(ids, self.weight)
+        return self._table.map_rows(lambda part: part[ids]).dequantize().to(self.dtype)
 
     def partial(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Vectors of the ids that this rank holds, zeros for the others."""
         local = input_ids - self.share.start
         absent = (local < 0) | (local >= self.share.size)
-        return F.embedding(local.masked_fill(absent, 0), self.weight).masked_fill_(absent[:, None], 0)
+        return self._rows(local.masked_fill(absent, 0)).masked_fill_(absent[:, None], 0)
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         """input_ids: [T] int32 or int64 -> [T, H], the same on every rank, in memory of its own."""
         if self.tp.size == 1:
-            return F.embedding(input_ids, self.weight)
+            return self._rows(input_ids)
         return all_reduce(self.partial(input_ids), self.tp)
 
 
@@ -83,9 +113,12 @@ class LMHead(Linear):
         self, vocab_size: int, hidden_size: int, place: Placement, tied_to: VocabParallelEmbedding | None = None
     ) -> None:
         share = _Share.of(vocab_size, place.tp)
-        weight = tied_to.weight if tied_to is not None else share.parameter(hidden_size, place)
+        weight = share.parameter(hidden_size, place) if tied_to is None else tied_to.weight
+        assert weight is not None
         all_of_it = tied_to is None and share.held == share.size
-        super().__init__(weight, None, place.tp, place.scratch if all_of_it else None)
+        quantization = "int8" if place.quantization in MADE_BITS else place.quantization
+        scratch = place.scratch if all_of_it else None
+        super().__init__(weight, None, place.tp, scratch, quantization=quantization)
         self.shape, self.share = (vocab_size, hidden_size), share
         self.tied = tied_to is not None
         if tied_to is not None:

@@ -26,7 +26,7 @@ class Linear(Layer):
     A tensor that the checkpoint has grouped waits as it is: if all that make up the weight are, it is never written.
     scratch: where a weight may wait to be packed. None: where it is, since others use it or not all of it is loaded.
     gate: the result is the activation of this name, a key of `minisgl.kernel.linear.GATES`, of the first half * the
-    second. biased: whether this rank adds the bias.
+    second. biased: whether this rank adds the bias. quantization: as of Placement.
     """
 
     def __init__(
@@ -37,13 +37,14 @@ class Linear(Layer):
         scratch: Scratch | None = None,
         gate: str | None = None,
         biased: bool = True,
+        quantization: str = "none",
     ) -> None:
         super().__init__()
         self.weight: nn.Parameter | None = weight
         self.bias = bias
         self.tp, self.gate, self._biased = tp, gate, biased
         self.packed: PackedWeight | None = None
-        self._groups = GroupedParts()
+        self._groups = GroupedParts(quantization)
         self._scratch, self._lent = scratch, False
 
     def multiply(self, x: torch.Tensor) -> torch.Tensor:
@@ -75,7 +76,10 @@ class Linear(Layer):
         rows: torch.Tensor | None = None,
     ) -> WeightSlot:
         """For a tensor that makes up the rows `dest` of the weight; arguments as of WeightSlot."""
-        take = partial(self._take, dest) if self._scratch is not None and is_repacked(dest) else None
+        assert self.weight is not None
+        take = self._groups.quantizer(dest) or self._groups.float_packer(self.weight, dest, self.gate)
+        if take is None and self._scratch is not None and is_repacked(dest):
+            take = partial(self._take, dest)
         return WeightSlot(shape, dest, dim, start, self._groups.taker(dest), rows, take=take)
 
     def _take(self, dest: torch.Tensor, part: torch.Tensor) -> None:
@@ -107,7 +111,10 @@ class ColumnParallelLinear(Linear):
         shares = {name: place.tp.shard(name, size) for name, size in parts.items()}
         rows = sum(shares.values())
         bias_vector = place.parameter(rows) if bias else None
-        super().__init__(place.parameter(rows, in_features), bias_vector, place.tp, place.scratch, gate)
+        super().__init__(
+            *(place.parameter(rows, in_features), bias_vector, place.tp, place.scratch, gate),
+            quantization=place.quantization,
+        )
         self.in_features, self.parts, self.shares = in_features, dict(parts), shares
 
     def slots(self) -> dict[str, WeightSlot]:
@@ -178,7 +185,9 @@ class RowParallelLinear(Linear):
         share = place.tp.shard("in_features", in_features)
         bias_vector = place.parameter(out_features) if bias else None
         weight, has_bias = place.parameter(out_features, share), place.tp.rank == 0
-        super().__init__(weight, bias_vector, place.tp, place.scratch, biased=has_bias)
+        super().__init__(
+            *(weight, bias_vector, place.tp, place.scratch), biased=has_bias, quantization=place.quantization
+        )
         self.shape, self.start = (out_features, in_features), place.tp.rank * share
 
     def slots(self) -> dict[str, WeightSlot]:

@@ -8,10 +8,18 @@ from typing import Protocol
 import torch
 
 from minisgl.kernel import has_cpp
+from minisgl.kernel.cpu_linear import FloatPanels
+from minisgl.kernel.cpu_ops import in_use
 from minisgl.kernel.grouped import pack_groups
+from minisgl.kernel.int8 import pack_int8
 from minisgl.kernel.linear import GATES, linear
-from minisgl.utils.grouped_tensor import GroupedTensor
+from minisgl.kernel.torch_ops import int8_linear
+from minisgl.utils.group_quantizer import quantize
+from minisgl.utils.grouped_tensor import GROUP, GroupedTensor
 from minisgl.utils.hardware import cpu_is_intel
+
+# Of integers that floats become when they are loaded, by the quantization.
+MADE_BITS = {"int8": 8, "int4": 4}
 
 
 class PackedWeight(Protocol):
@@ -23,33 +31,92 @@ class PackedWeight(Protocol):
 
 
 def pack_weight(weight: torch.Tensor, bias: torch.Tensor | None = None, gate: str | None = None) -> PackedWeight | None:
-    """The same numbers for the fastest kernel that there is; None where plain torch is as fast."""
+    """The same numbers for the best kernel that there is; None where that is plain torch's."""
+    if packs_floats(weight):
+        panels = FloatPanels((weight.shape[0], weight.shape[1]), weight.dtype, gate)
+        panels.write(0, weight)
+        return panels.finish(bias)
     return OneDNNWeight(weight, bias, gate) if is_repacked(weight) else None
 
 
 class GroupedParts:
-    """What has come grouped of one weight, until the weight is complete: if all of it has, no float is made."""
+    """What has come grouped of one weight, until the weight is complete: if all of it has, no float is made.
 
-    def __init__(self) -> None:
+    quantization: as of Placement.
+    """
+
+    def __init__(self, quantization: str = "none") -> None:
+        self._quantization, self._bits = quantization, MADE_BITS.get(quantization, 8)
         self._waiting: list[tuple[torch.Tensor, GroupedTensor]] = []  # where it would go, and itself
+        self._panels: FloatPanels | None = None  # what has come in floats, if that is packed as it comes
 
     def taker(self, dest: torch.Tensor) -> Callable[[GroupedTensor], None] | None:
         """Takes what makes up the rows `dest` of the weight; None where there is no kernel for it."""
-        if not has_cpp(dest):
+        if self._quantization == "none" and not has_cpp(dest):
             return None
-        return lambda tensor: self._waiting.append((dest, tensor))
+        return lambda tensor: self._waiting.append((dest, in_bits(tensor, self._bits)))
+
+    def quantizer(self, dest: torch.Tensor) -> Callable[[torch.Tensor], None] | None:
+        """Takes floats for the rows `dest` of the weight and makes integers of them; None where they stay floats."""
+        if self._quantization not in MADE_BITS:
+            return None
+        if dest.shape[1] % GROUP:
+            what = f"a layer of {dest.shape[1]} inputs, which are no whole groups of {GROUP}"
+            raise ValueError(f"quantization={self._quantization!r} cannot take {what}")
+        return lambda tensor: self._waiting.append((dest, quantize(tensor, self._bits)))
+
+    def float_packer(
+        self, weight: torch.Tensor, dest: torch.Tensor, gate: str | None = None
+    ) -> Callable[[torch.Tensor], None] | None:
+        """Takes floats for the rows `dest` of the weight and packs them; None where there is no kernel for it."""
+        if self._quantization in MADE_BITS or not packs_floats(weight):
+            return None
+
+        def take(tensor: torch.Tensor) -> None:
+            if self._panels is None:
+                self._panels = FloatPanels((weight.shape[0], weight.shape[1]), weight.dtype, gate)
+            self._panels.write(row_of(weight, dest), tensor if tensor.stride(1) == 1 else tensor.contiguous())
+
+        return take
 
     def pack(
         self, weight: torch.Tensor, bias: torch.Tensor | None = None, gate: str | None = None
     ) -> PackedWeight | None:
         """`pack_weight` of the complete weight; parts of it that are grouped go where they belong."""
         parts, self._waiting = self._waiting, []
+        panels, self._panels = self._panels, None
         if parts and sum(len(dest) for dest, _ in parts) == len(weight):
             in_order = sorted(parts, key=lambda part: part[0].data_ptr())
-            return pack_groups([tensor for _, tensor in in_order], weight.dtype, bias, gate)
+            return self._pack([tensor for _, tensor in in_order], weight.dtype, bias, gate)
+        if panels is not None:
+            for dest, tensor in parts:
+                panels.write(row_of(weight, dest), tensor.dequantize())
+            return panels.finish(bias)
         for dest, tensor in parts:
             tensor.write_to(same_place(weight, dest))
         return pack_weight(weight, bias, gate)
+
+    def _pack(
+        self, parts: list[GroupedTensor], dtype: torch.dtype, bias: torch.Tensor | None, gate: str | None
+    ) -> PackedWeight:
+        if self._quantization == "none":
+            return pack_groups(parts, dtype, bias, gate)
+        return (pack_int8 if in_use() else Int8Weight)(parts, dtype, bias, gate)
+
+
+def in_bits(tensor: GroupedTensor, most: int) -> GroupedTensor:
+    """In at most so many bits a code: as it is, or quantised anew."""
+    return tensor if tensor.bits <= most else quantize(tensor.dequantize(), most)
+
+
+def packs_floats(weight: torch.Tensor) -> bool:
+    """Whether floats like these are packed for our own kernels."""
+    return has_cpp(weight)
+
+
+def row_of(weight: torch.Tensor, dest: torch.Tensor) -> int:
+    """Which row of the weight, a dense matrix, its rows `dest` begin with."""
+    return (dest.storage_offset() - weight.storage_offset()) // weight.shape[1]
 
 
 def same_place(weight: torch.Tensor, dest: torch.Tensor) -> torch.Tensor:
@@ -65,6 +132,20 @@ class PlainWeight:
 
     def multiply(self, x: torch.Tensor) -> torch.Tensor:
         return linear(x, self._weight, self._bias, self._gate)
+
+
+class Int8Weight:
+    """What `pack_int8` makes, in plain torch: the same numbers within rounding, but slow."""
+
+    def __init__(
+        self, parts: list[GroupedTensor], dtype: torch.dtype, bias: torch.Tensor | None, gate: str | None
+    ) -> None:
+        self._parts, self._bias, self._gate = parts, bias, gate
+
+    def multiply(self, x: torch.Tensor) -> torch.Tensor:
+        out = torch.cat([int8_linear(x, part, None) for part in self._parts], dim=1)
+        out = out if self._bias is None else out + self._bias
+        return out if self._gate is None else GATES[self._gate](out)
 
 
 class OneDNNWeight:

@@ -15,6 +15,7 @@ from minisgl.llm.config import LLMConfig, resolve_overlap
 from minisgl.message import Inbox
 from minisgl.models.checkpoint import Checkpoint, open_checkpoint
 from minisgl.models.config import ModelConfig
+from minisgl.models.gguf_checkpoint import GGUFCheckpoint
 from minisgl.models.sampling_defaults import Defaults
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.scheduler import Scheduler
@@ -92,7 +93,10 @@ def read_model(config: LLMConfig, path: Path, rank: int = 0) -> Model:
         model_config = ModelConfig.from_hf(checkpoint.hf_config())
     except ValueError as error:
         raise ValueError(f"{checkpoint.path}: {error}") from error
-    spec = resolve(config.engine, model_config, find_hardware(), config.scheduler.max_extend_tokens, rank)
+    spec = resolve(
+        *(config.engine, model_config, find_hardware(), config.scheduler.max_extend_tokens, rank),
+        is_gguf=isinstance(checkpoint, GGUFCheckpoint),
+    )
     return Model(checkpoint, model_config.serve(spec.max_seq_len), spec)
 
 

@@ -29,13 +29,21 @@ HEAD = "lm_head.weight"
 ROPE_FREQS = "rope_freqs.weight"
 
 
-def create_model(config: ModelConfig, dtype: torch.dtype, device: torch.device, tp: TPInfo = SINGLE) -> BaseCausalLM:
+def create_model(
+    config: ModelConfig,
+    dtype: torch.dtype,
+    device: torch.device,
+    tp: TPInfo = SINGLE,
+    quantization: str = "none",
+) -> BaseCausalLM:
     """The model, with this rank's share of every weight allocated on `device` but not written.
+
+    quantization: as of Placement.
 
     Next come `load_weight` for every tensor and `finish_loading`, or `init_dummy_weights`. Errors of `check_shares`.
     """
     check_shares(config, tp)
-    return MODELS[config.architecture]()(config, Placement(dtype, device, tp))
+    return MODELS[config.architecture]()(config, Placement(dtype, device, tp, quantization))
 
 
 def check_shares(config: ModelConfig, tp: TPInfo) -> None:

@@ -39,9 +39,10 @@ class Checkpoint(Protocol):
         """Fields of `SamplingParams` as its makers advise; maybe none."""
         ...
 
-    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
+    def iter_weights(self, all_in_integers: bool = False) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
         """Name and values of one tensor after the other, on the CPU. Keeps none of them: drop one to free it.
 
+        all_in_integers: what is quantised otherwise than in groups of integers becomes 8 bits in such groups.
         They may be views of the mapped file, and must not be written to. Raises ValueError naming file and tensor.
         """
         ...

@@ -62,10 +62,10 @@ class GGUFCheckpoint:
     def sampling_defaults(self) -> Defaults:
         return from_gguf(self.path, self.file.metadata)
 
-    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
+    def iter_weights(self, all_in_integers: bool = False) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
         for name, name_in_hf in self._names.items():
             with self.file.resident(name):
-                yield name_in_hf, self._read(name)
+                yield name_in_hf, self._read(name, all_in_integers)
 
     def _end_tokens_by_text(self) -> set[int]:
         """Control tokens that end a text in any model; not the unknown token, which SmolLM2 calls <|endoftext|>."""
@@ -85,8 +85,8 @@ class GGUFCheckpoint:
             raise ValueError(f"{self.path}: tensor {name!r} belongs to no model that is supported")
         return known
 
-    def _read(self, name: str) -> torch.Tensor | GroupedTensor:
-        grouped, heads = self.file.read_grouped(name), self._permuted_heads(name)
+    def _read(self, name: str, all_in_integers: bool) -> torch.Tensor | GroupedTensor:
+        grouped, heads = self.file.read_grouped(name, all_in_integers), self._permuted_heads(name)
         if grouped is None:
             tensor = self.file.read(name)
             if self._architecture in _WHOLE_NORMS and name.endswith("norm.weight"):

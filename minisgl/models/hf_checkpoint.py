@@ -46,7 +46,7 @@ class HFCheckpoint:
     def sampling_defaults(self) -> Defaults:
         return from_generation_config(self.path / _GENERATION, self._json(_GENERATION))
 
-    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
+    def iter_weights(self, all_in_integers: bool = False) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
         weights = self._files.iter_tensors() if self._files else iter(())
         return self._joined(weights) if self._is_packed else weights
 

@@ -26,28 +26,30 @@ def load_model(
     device: torch.device,
     tp: TPInfo = SINGLE,
     load_format: str = "auto",
+    quantization: str = "none",
 ) -> BaseCausalLM:
     """The model of `config` on `device`, with this rank's share of the weights in `dtype`.
 
-    load_format: "dummy" makes random weights, the same every time, and reads nothing. Besides the model, memory holds
+    load_format: "dummy" makes random weights, the same every time, and reads nothing. quantization: as of Placement.
+    Besides the model, memory holds
     one tensor of the checkpoint with its copy in `dtype`, and one layer of each shape that is packed. Shows a bar on
     stderr if that is a terminal and it takes long. Raises ValueError naming the checkpoint and the tensor that is
     missing, unknown or of another shape, or the file that is damaged; or when memory is short.
     """
     with _errors_name(checkpoint.path):
-        model = create_model(config, dtype, device, tp)
+        model = create_model(config, dtype, device, tp, quantization)
     if load_format == "dummy":
         model.init_dummy_weights(seed=0)
     else:
-        _load_weights(model, checkpoint, tp)
+        _load_weights(model, checkpoint, tp, all_in_integers=quantization == "gguf")
         with _errors_name(checkpoint.path):
             model.finish_loading()
     return model
 
 
-def _load_weights(model: BaseCausalLM, checkpoint: Checkpoint, tp: TPInfo) -> None:
+def _load_weights(model: BaseCausalLM, checkpoint: Checkpoint, tp: TPInfo, all_in_integers: bool) -> None:
     with _progress_bar(checkpoint.num_weights, tp) as bar:
-        for name, tensor in checkpoint.iter_weights():
+        for name, tensor in checkpoint.iter_weights(all_in_integers):
             with _errors_name(checkpoint.path):
                 model.load_weight(name, tensor)
             del tensor  # before the next one is read, or two are held at once

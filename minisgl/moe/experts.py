@@ -55,20 +55,23 @@ class Experts(Layer):
         self.gate_up_bias = place.parameter(num_experts, 2 * self.share) if bias else None
         self.down_bias = place.parameter(num_experts, hidden_size) if bias else None
         self.packed: list[tuple[PackedWeight, PackedWeight]] = []
-        self._groups = [(GroupedParts(), GroupedParts()) for _ in range(num_experts)]
+        self._groups = [
+            (GroupedParts(place.quantization), GroupedParts(place.quantization)) for _ in range(num_experts)
+        ]
 
     def slots(self) -> dict[str, WeightSlot]:
         share, start = self.share, self.tp.rank * self.share
         wide, tall = (self.inner_size, self.hidden_size), (self.hidden_size, self.inner_size)
-        slots = {}
+        slots, joined = {}, self._gate_of_layer()
         for expert, ((gate_up, down), groups) in enumerate(zip(self._matrices(), self._groups, strict=True)):
             places = {
-                self.names.gate: (wide, gate_up[:share], 0, groups[0]),
-                self.names.up: (wide, gate_up[share:], 0, groups[0]),
-                self.names.down: (tall, down, 1, groups[1]),
+                self.names.gate: (wide, gate_up[:share], 0, groups[0], gate_up, joined),
+                self.names.up: (wide, gate_up[share:], 0, groups[0], gate_up, joined),
+                self.names.down: (tall, down, 1, groups[1], down, None),
             }
-            for name, (shape, dest, dim, parts) in places.items():
-                slot = WeightSlot(shape, dest, dim, start, parts.taker(dest))
+            for name, (shape, dest, dim, parts, weight, gate) in places.items():
+                take = parts.quantizer(dest) or parts.float_packer(weight, dest, gate)
+                slot = WeightSlot(shape, dest, dim, start, parts.taker(dest), take=take)
                 slots[f"experts.{expert}.{name}.weight"] = slot
         return slots | self._bias_slots()
 
@@ -77,7 +80,7 @@ class Experts(Layer):
 
         24 matrices [768, 1024] in bfloat16 take 4.8 ms packed and 10.3 unpacked for 16 rows each, 6.1 and 8.2 for one.
         """
-        gate = "silu" if self.gate is None else None
+        gate = self._gate_of_layer()
         first_biases, second_biases = self._biases() or (None, None)
         matrices, pairs = list(self._matrices()), []
         for expert, ((gate_up, down), (parts, others)) in enumerate(zip(matrices, self._groups, strict=True)):
@@ -103,6 +106,10 @@ class Experts(Layer):
         if self.gate_up is None or self.down is None:
             return run_sorted(x, self._run_packed, *routing)
         return run_experts(x, self.gate_up, self.down, *routing, self._biases(), self.gate)
+
+    def _gate_of_layer(self) -> str | None:
+        """What is part of the product of gate and up; None: `join_gate` comes after it."""
+        return "silu" if self.gate is None else None
 
     def _biases(self) -> ExpertBiases | None:
         """Rank 0's terms carry the bias of down."""

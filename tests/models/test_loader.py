@@ -31,7 +31,7 @@ TINY = DATA.parent / "tiny"
 class Watched(GGUFCheckpoint):
     """Fails when a tensor of floats is still held by anybody while the next one is asked for."""
 
-    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
+    def iter_weights(self, all_in_integers: bool = False) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
         for name, values in list(super().iter_weights()):
             assert isinstance(values, torch.Tensor)
             tensor = values.clone()
@@ -44,7 +44,7 @@ class Watched(GGUFCheckpoint):
 class Unreadable(GGUFCheckpoint):
     """Only its configuration may be asked for."""
 
-    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def iter_weights(self, all_in_integers: bool = False) -> Iterator[tuple[str, torch.Tensor]]:
         raise AssertionError("no weight is wanted")
 
 
@@ -66,7 +66,7 @@ class Counted(GGUFCheckpoint):
 
     most_held = 0
 
-    def iter_weights(self) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
+    def iter_weights(self, all_in_integers: bool = False) -> Iterator[tuple[str, torch.Tensor | GroupedTensor]]:
         self.given: list[weakref.ref[Any]] = []
         for name, tensor in super().iter_weights():
             self.given += [weakref.ref(tensor)] if isinstance(tensor, GroupedTensor) else []

@@ -95,7 +95,7 @@ def test_sharded_safetensors_take_the_weights_and_little_more(
 class Hoarding(HFCheckpoint):
     """Reads everything before it gives anything away."""
 
-    def iter_weights(self) -> Any:
+    def iter_weights(self, all_in_integers: bool = False) -> Any:
         return iter([(name, tensor.clone()) for name, tensor in super().iter_weights()])
 
 
