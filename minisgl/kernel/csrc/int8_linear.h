@@ -56,9 +56,10 @@ public:
 
     void begin(int64_t panel, int part) const {
         for (int i = 0; i < STRIPS; i++) bytes(part, i).expand(strip_of<Group>(weight_, panel, i));
+        if (part == 0) configure_int8_tiles();
     }
 
-    void end() const {}
+    void end() const { _tile_release(); }
 
     void multiply(int64_t panel, int part, int64_t first, int64_t count, float* sums) const {
         if (count < STRIP) return Int8Panels<Group>(weight_, x_).multiply(panel, part, first, count, sums);

@@ -86,12 +86,11 @@ __attribute__((always_inline)) inline void add_dots(const StripScales<Group::SCA
     }
 }
 
-// STRIP rows of x times a strip -> sums, whose rows are PANEL apart.
+// STRIP rows of x times a strip -> sums, whose rows are PANEL apart. Tiles must be configured.
 template <class Group>
 void multiply_tiles(const StripWeights<Group>& weights, const StripBytes& bytes, const Int8Rows& x, float* sums) {
     alignas(64) int32_t even[STRIP][STRIP], odd[STRIP][STRIP];
     Vec sum[STRIP] = {};
-    configure_int8_tiles();
     DOTS_BY_TILES(0, 2, 4, bytes, x, 0, even);
     for (int64_t g = 0; g < weights.num_groups; g += 2) {  // floats follow a group behind, when the tiles are done
         if (g + 1 < weights.num_groups) DOTS_BY_TILES(1, 3, 5, bytes, x, g + 1, odd);
@@ -100,7 +99,6 @@ void multiply_tiles(const StripWeights<Group>& weights, const StripBytes& bytes,
         if (g + 2 < weights.num_groups) DOTS_BY_TILES(0, 2, 4, bytes, x, g + 2, even);
         add_dots<Group>(weights.groups[g + 1].scales, x, (g + 1) * x.stride, odd, sum);
     }
-    _tile_release();
 #pragma GCC unroll 16
     for (int r = 0; r < STRIP; r++) store(sums + r * PANEL, sum[r]);
 }
