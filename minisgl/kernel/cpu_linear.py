@@ -70,7 +70,8 @@ class PackedLinear:
         self._multiply, self._norm_multiply = (functions()[name, dtype] for name in ("linear", "norm_linear"))
 
     def multiply(self, x: torch.Tensor) -> torch.Tensor:
-        """x [T, K], dense, of `dtype` -> [T, N], with a gate [T, N / 2]. MemoryError without room to work."""
+        """x [T, K] of `dtype` -> [T, N], with a gate [T, N / 2]. MemoryError without room to work."""
+        x = x.contiguous()
         out = self._new_out(x)
         if not self._multiply(self.address, x.data_ptr(), len(out), out.data_ptr(), torch.get_num_threads()):
             raise self._no_memory(out)

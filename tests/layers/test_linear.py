@@ -11,6 +11,7 @@ from support.packed import is_grouped
 
 from minisgl.distributed import SINGLE, TPInfo
 from minisgl.kernel import has_cpp
+from minisgl.kernel.cpu_linear import PackedLinear
 from minisgl.layers import (
     ColumnParallelLinear,
     FusedColumnParallelLinear,
@@ -37,11 +38,24 @@ def load(layer: Layer, tensors: Mapping[str, torch.Tensor | GroupedTensor]) -> N
         slots[name].load(name, tensor)
 
 
+@pytest.fixture
+def floats_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where there are no C++ kernels."""
+    monkeypatch.setattr("minisgl.layers.packed.packs_floats", lambda weight: False)
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "packed"])
+def packed(request: pytest.FixtureRequest) -> bool:
+    """Whether weights are packed, or else as where there are no C++ kernels."""
+    if not request.param:
+        request.getfixturevalue("floats_stay")
+    return bool(request.param)
+
+
 def random(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("tp_size", [1, 2, 4])
 def test_column_shares_side_by_side_are_the_whole(tp_size: int, bias: bool, packed: bool):
@@ -61,19 +75,20 @@ def test_column_shares_side_by_side_are_the_whole(tp_size: int, bias: bool, pack
 
 
 @pytest.mark.parametrize("tp_size", [1, 2, 4])
-def test_shares_of_a_fused_tensor_are_those_of_its_parts_in_the_order_that_is_wanted(tp_size: int):
+def test_shares_of_a_fused_tensor_are_those_of_its_parts_in_the_order_that_is_wanted(tp_size: int, packed: bool):
     x, weight, order = random(5, 8), random(sum(PARTS.values()), 8), torch.arange(12).flip(0)
     q, k, v = F.linear(x, weight).split(list(PARTS.values()), dim=-1)
     shares = []
     for rank in range(tp_size):
         layer = FusedColumnParallelLinear(8, PARTS, place(TPInfo(rank, tp_size)), orders={"q_proj": order})
         load(layer, {"weight": weight})
+        if packed:
+            layer.pack()
         shares.append(layer(x).split([size // tp_size for size in PARTS.values()], dim=-1))
     for i, whole in enumerate((q[:, order], k, v)):
         torch.testing.assert_close(torch.cat([share[i] for share in shares], dim=-1), whole)
 
 
-@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("tp_size", [1, 2, 4])
 def test_row_shares_add_up_to_the_whole_with_the_bias_once(tp_size: int, packed: bool):
     x, tensors = random(5, 8), {"weight": random(6, 8), "bias": random(6)}
@@ -88,14 +103,13 @@ def test_row_shares_add_up_to_the_whole_with_the_bias_once(tp_size: int, packed:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_packing_frees_the_weight_where_there_is_a_kernel_and_gives_the_same_result(dtype: torch.dtype):
-    layer = RowParallelLinear(64, 48, False, place(SINGLE, dtype))
-    load(layer, {"weight": random(48, 64)})
-    x = random(3, 64).to(dtype)
-    before = layer(x)
+def test_packing_frees_the_weight_where_there_is_a_kernel_and_gives_the_same_result(dtype: torch.dtype, packed: bool):
+    layer, weight, x = RowParallelLinear(64, 48, False, place(SINGLE, dtype)), random(48, 64), random(3, 64).to(dtype)
+    load(layer, {"weight": weight})
     layer.pack()
     assert (layer.weight is None) == (layer.packed is not None)
-    torch.testing.assert_close(layer(x), before)
+    assert not (packed and has_cpp(x)) or isinstance(layer.packed, PackedLinear)
+    torch.testing.assert_close(layer(x), F.linear(x, weight.to(dtype)))
 
 
 def test_sizes_that_the_ranks_cannot_share_are_refused_with_the_numbers():
@@ -168,6 +182,7 @@ def joined_layers(number: int) -> tuple[list[ColumnParallelLinear], list[dict[st
 
 
 @NEEDS_PACKING
+@pytest.mark.usefixtures("floats_stay")
 def test_layers_that_are_packed_one_after_the_other_wait_in_the_same_memory():
     layers, tensors = joined_layers(3)
     addresses = set()
@@ -180,7 +195,7 @@ def test_layers_that_are_packed_one_after_the_other_wait_in_the_same_memory():
 
 
 @NEEDS_PACKING
-def test_layers_whose_tensors_come_by_turns_do_not_disturb_each_other():
+def test_layers_whose_tensors_come_by_turns_do_not_disturb_each_other(packed: bool):
     layers, tensors = joined_layers(3)
     for name in tensors[0]:
         for layer, given in zip(layers, tensors, strict=True):
@@ -192,7 +207,6 @@ def test_layers_whose_tensors_come_by_turns_do_not_disturb_each_other():
         torch.testing.assert_close(layer(x), F.linear(x, weight), rtol=1e-2, atol=1e-2)
 
 
-@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("has_residual", [False, True])
 def test_a_norm_before_and_a_gate_after_are_part_of_the_layer(has_residual: bool, packed: bool):
     x, residual = random(5, 8), random(5, 8) + 1 if has_residual else None
