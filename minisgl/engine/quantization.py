@@ -16,12 +16,12 @@ logger = get_logger(__name__)
 def resolve_quantization(
     name: str, is_gguf: bool, dtype: torch.dtype, device: torch.device, model: ModelConfig, tp: TPInfo
 ) -> str:
-    """none, gguf, int8 or int4. auto: gguf for a GGUF file in bfloat16 on a CPU, where it can be; none otherwise.
+    """none, gguf, int8 or int4. auto: gguf for a GGUF file in bfloat16 on a CPU with C++ kernels; none otherwise.
 
     ValueError that says why for one that cannot be served.
     """
     if name == "auto":
-        suits = is_gguf and dtype == torch.bfloat16 and device.type == "cpu"
+        suits = is_gguf and dtype == torch.bfloat16 and device.type == "cpu" and cpu_ops.in_use()
         return "gguf" if suits and _uneven_share("gguf", model, tp) is None else "none"
     if name == "none":
         return name
