@@ -6,11 +6,11 @@
 
 #pragma once
 
+#include "attention_matrix.h"
 #include "attention_tile.h"
 #include "parallel.h"
 
-constexpr int64_t TILE_QUERIES = 64;    // of a tile with several tokens, about
-constexpr int64_t PIECES = 4;           // for each thread, at least, of work that has one long tile
+constexpr int64_t PIECES = 4;  // for each thread, at least, of work that has one long tile
 enum RowFields { TABLE_ROW, FIRST_TOKEN, NUM_NEW, NUM_CACHED, OWN_BEGIN, ROW_FIELDS };
 enum RangeFields { RANGE_TABLE_ROW, RANGE_BEGIN, RANGE_END, RANGE_FIRST, RANGE_COUNT, RANGE_LEVEL, RANGE_FIELDS };
 
@@ -65,7 +65,7 @@ private:
         const int32_t* last = plan_.rows + (plan_.num_rows - 1) * ROW_FIELDS;
         return last[FIRST_TOKEN] + last[NUM_NEW];
     }
-    int64_t tile_tokens() const { return std::max<int64_t>(1, TILE_QUERIES / args_.group()); }
+    int64_t tile_tokens() const { return std::max<int64_t>(1, Blocks::TILE_QUERIES / args_.group()); }
 
     void add_range(const int32_t* of, std::vector<QueryTile>& tiles) const {
         for (int64_t first = 0; first < of[RANGE_COUNT]; first += tile_tokens()) {
@@ -154,5 +154,9 @@ private:
 
 template <class T>
 void attention(const Attention<T>& args, int threads) {
+#if defined(HAS_MATRIX_UNITS)
+    if constexpr (std::is_same_v<T, bfloat16>)
+        if (may_use_matrix_units()) return BatchRunner<T, MatrixBlocks>(args, threads).run();
+#endif
     BatchRunner<T, VectorBlocks<T>>(args, threads).run();
 }

@@ -82,10 +82,11 @@ inline void weigh(float* scores, const Chunk& chunk, float scale, float* tail) {
 struct Weighing {
     float scale, softcap;
 
-    void weigh_products(float* products, const Chunk& chunk, Seen seen, float* tail) const {
+    // Products become scores; returns what those are still to be multiplied by.
+    float hide_and_cap(float* products, const Chunk& chunk, Seen seen) const {
         hide(products, chunk, seen);
         if (softcap > 0) cap_scores(products, chunk, scale, softcap);
-        weigh(products, chunk, softcap > 0 ? 1 : scale, tail);
+        return softcap > 0 ? 1 : scale;
     }
 };
 
@@ -105,12 +106,14 @@ __attribute__((always_inline)) inline void prefetch(const T* head, int64_t dim, 
 template <class T>
 class VectorBlocks {
 public:
-    static constexpr int64_t BLOCK = 4;
+    static constexpr int64_t BLOCK = 4, TILE_QUERIES = 64;
 
-    void start_tile(int64_t num_queries, int64_t dim) {
+    // of_head: queries of the tile that share a KV head.
+    void start_tile(int64_t num_queries, int64_t of_head, int64_t dim) {
         dim_ = dim;
         queries_.resize(num_queries, dim);
     }
+    void end_tile() {}
     void set_query(int64_t j, const T* from) { queries_.set(j, from); }
 
     // keys, values: the head's in slot 0. next: the chunk after this one, maybe empty.
@@ -137,8 +140,10 @@ private:
         alignas(64) float scores[NQ * CHUNK];
         const int64_t size = dim_ + STATE_TAIL;
         score_keys<NQ>(first, scores);
-        for (int j = 0; j < NQ; j++)
-            weighing.weigh_products(scores + j * CHUNK, *chunk_, seen[j], states + j * size + dim_);
+        for (int j = 0; j < NQ; j++) {
+            const float scale = weighing.hide_and_cap(scores + j * CHUNK, *chunk_, seen[j]);
+            weigh(scores + j * CHUNK, *chunk_, scale, states + j * size + dim_);
+        }
         int64_t d = 0;
         for (; d + WIDE * LANES <= dim_; d += WIDE * LANES) add_values<NQ, WIDE>(d, scores, states);
         for (; d < dim_; d += LANES) add_values<NQ, 1>(d, scores, states);

@@ -33,13 +33,14 @@ inline void clear_state(float* state, int64_t dim) {
 __attribute__((noinline)) inline void join_chunk(float* state, const float* chunk, int64_t dim) {
     const float top = chunk[dim], total = chunk[dim + 1];
     if (total == 0) return;  // it has seen none of the chunk
-    const float most = state[dim] > top ? state[dim] : top;
-    const Vec kept = exp(splat(state[dim] - most)), added = exp(splat(top - most));
+    const float above = state[dim] - top;
+    const Vec lesser = exp(splat(above > 0 ? -above : above)), one = splat(1);
+    const Vec kept = above > 0 ? one : lesser, added = above > 0 ? lesser : one;
     for (int64_t d = 0; d < dim; d += LANES) {
         const int64_t left = dim - d;
         store(state + d, load(state + d, left) * kept + load(chunk + d, left) * added, left);
     }
-    state[dim] = most;
+    state[dim] = above > 0 ? state[dim] : top;
     state[dim + 1] = state[dim + 1] * kept[0] + total * added[0];
 }
 

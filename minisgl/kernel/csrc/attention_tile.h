@@ -92,6 +92,7 @@ public:
             find_chunk(tile.first_chunk() + i + 1, next);
             for (int64_t h = 0; h < tile.heads; h++) attend_chunk(i, h, chunk, next);
         }
+        blocks_.end_tile();
         if (!tile.partials) end_states(states_.data());
     }
 
@@ -117,7 +118,7 @@ private:
     }
 
     void read_queries() {
-        blocks_.start_tile(tile_->num_queries(args_->group()), plan_->dim);
+        blocks_.start_tile(tile_->num_queries(args_->group()), of_head_, plan_->dim);
         for_each_query([&](int64_t j, int64_t token, int64_t head) {
             blocks_.set_query(j, args_->q + token * args_->q_stride + head * plan_->dim);
         });
