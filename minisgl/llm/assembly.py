@@ -22,6 +22,7 @@ from minisgl.scheduler.scheduler import Scheduler
 from minisgl.tokenizer import Tokenizer, end_token_ids, load_tokenizer
 from minisgl.utils.hardware import find_hardware
 from minisgl.utils.logging import get_logger
+from minisgl.utils.lone_thread import LoneThread
 
 if TYPE_CHECKING:
     from minisgl.llm.tensor_parallel import Leader
@@ -101,18 +102,22 @@ def read_model(config: LLMConfig, path: Path, rank: int = 0) -> Model:
 
 
 def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: None) -> Parts:
-    """Load the model at `path`, size the pool. ValueError for what cannot work, before any weight is read.
+    """Load the model at `path`, size the pool. ValueError for what cannot work: before any weight is read, but for a
+    tokenizer that is no good.
 
+    The tokenizer is made meanwhile in a thread of its own: importing what reads it takes as long as a small model.
     progress: is told what is being done now.
     """
     progress("config and tokenizer")
     model = read_model(config, path)
     spec = model.spec
     _say_which_factors(model)
-    tokenizer = load_tokenizer(path)
-    ends = model.checkpoint.end_token_ids() | end_token_ids(tokenizer)
-    sampling_defaults = model.checkpoint.sampling_defaults()
-    engine, leader = _load(model, config, path, progress)
+    ends, sampling_defaults = model.checkpoint.end_token_ids(), model.checkpoint.sampling_defaults()
+    with LoneThread("minisgl-tokenizer") as beside:
+        reading = beside.submit(_read_tokenizer, path)
+        engine, leader = _load(model, config, path, progress)
+    tokenizer, ends_of_text = reading.result()
+    ends |= ends_of_text
     pool_len = engine.num_pages * spec.page_size
     limits = Limits(engine.vocab_size, spec.max_seq_len, pool_len, config.scheduler.heeds_priority)
     manager = CacheManager(
@@ -147,6 +152,12 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
         sampling_defaults=sampling_defaults,
         leader=leader,
     )
+
+
+def _read_tokenizer(path: Path) -> tuple[Tokenizer, frozenset[int]]:
+    """And the tokens that end a text as it has it."""
+    tokenizer = load_tokenizer(path)
+    return tokenizer, end_token_ids(tokenizer)
 
 
 def _say_which_factors(model: Model) -> None:

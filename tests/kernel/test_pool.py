@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -46,3 +48,15 @@ def test_a_fork_computes_without_the_threads_that_it_did_not_get():
     if child == 0:
         os._exit(0 if bytes(cpu_ops.silu_and_mul(X).numpy()) == bytes(expected.numpy()) else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+    ids=["nothing", "count", "policy"],
+)
+def test_torchs_own_threads_are_to_sleep_soon_unless_the_user_says_how_they_wait(given: dict[str, str], spins: str):
+    env = {name: text for name, text in os.environ.items() if name not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    script = "import os, minisgl; print(os.environ.get('GOMP_SPINCOUNT'))"
+    done = subprocess.run([sys.executable, "-c", script], env=env | given, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == spins
