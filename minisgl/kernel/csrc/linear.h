@@ -14,7 +14,7 @@ void linear_by(const Weight& weight, const T* x, int64_t rows, T* out, int threa
     const auto run = [&](const auto& panels) {
         multiply_panels(panels, weight, rows, weight.inputs * sizeof(T), out, threads);
     };
-    if (weight.kind == FLOATS) run(FloatPanels<Product, T>(weight, x, rows));
+    if (weight.kind == FLOATS) float_linear<Product>(weight, x, rows, out, threads);
     else if (weight.bits == 4) run(GroupedPanels<Product, 4, T>(weight, x, rows));
     else run(GroupedPanels<Product, 8, T>(weight, x, rows));
 }
