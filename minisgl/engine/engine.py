@@ -24,7 +24,7 @@ from minisgl.engine.sampler import SampleOutput, Sampler
 from minisgl.engine.spec import EngineSpec
 from minisgl.engine.step import Decoded, Step
 from minisgl.engine.transfer import to_device
-from minisgl.kernel import mark_broken
+from minisgl.kernel import cpu_ops, mark_broken
 from minisgl.kvcache.pool import MHAKVCache
 from minisgl.models.checkpoint import Checkpoint
 from minisgl.models.config import ModelConfig
@@ -99,6 +99,10 @@ class Engine:
             self._step.last_tokens.fill_(-1)
             self.page_table.resend()
             return FailedOutput(len(batch.reqs), "out of memory while computing this batch")
+
+    def computing_s(self) -> float:
+        """Seconds that the host has spent in the place of a device: in C++ kernels, since they were loaded."""
+        return cpu_ops.seconds_taken() if self.device.type == "cpu" else 0.0
 
     def close(self) -> None:
         """Give the memory back; nothing can be computed after this. May be called twice.

@@ -45,6 +45,7 @@ _SIGNATURES = {
 _OF_GROUPS = {  # on codes, which are uint8
     "packed_bytes": "nnn>n",
     "pack_groups": "pppnnnpt",
+    "nanoseconds_taken": ">n",  # on nothing
     "strip_bytes": "nnnn>n",
     "pack_strips": "pppnnnnpt",
 }
@@ -61,6 +62,12 @@ def can_take(x: torch.Tensor) -> bool:
 def in_use() -> bool:
     """Whether there is a library, and MINISGL_KERNELS allows it. The first call may build it."""
     return bool(functions())
+
+
+def seconds_taken() -> float:
+    """What linear layers, attention and `rotate_and_store` have taken in this process; 0 without a library."""
+    found = functions()
+    return found["nanoseconds_taken", torch.uint8]() / 1e9 if found else 0.0
 
 
 @cache

@@ -53,7 +53,8 @@ class EngineProcess:
         from minisgl.scheduler.loop import Loop
 
         try:
-            Loop(parts.scheduler, parts.forward, parts.watched(self.inbox), self.outbox, parts.overlap).run()
+            inbox, computing_s = parts.watched(self.inbox), parts.engine.computing_s
+            Loop(parts.scheduler, parts.forward, inbox, self.outbox, parts.overlap, computing_s).run()
         except Exception as error:
             logger.exception("the engine died")
             self._fail(error)

@@ -148,7 +148,8 @@ class Worker:
     def _run(self, assemble: Callable[[], Parts], forward: Forward) -> None:
         try:
             parts = assemble()
-            loop = Loop(parts.scheduler, forward, parts.watched(self._inbox), self._router, parts.overlap)
+            inbox, computing_s = parts.watched(self._inbox), parts.engine.computing_s
+            loop = Loop(parts.scheduler, forward, inbox, self._router, parts.overlap, computing_s)
         except BaseException as error:
             self._started.set_exception(error)
             return

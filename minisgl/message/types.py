@@ -137,8 +137,8 @@ class EngineStats:
     went through the model, and tokens that did so again after a retraction. generated_tokens: sampled, those past a
     stop string included. num_finished, num_aborted, num_failed: requests by how they ended. num_retracted: times that
     a running request gave up its pages, to go on later. num_batches: batches launched. host_s: seconds in which the
-    loop worked for them, from messages to replies, less what it waited for results: on a GPU what the host costs, on a
-    CPU the model as well.
+    loop worked for them, from messages to replies, less what it waited for results and, on a CPU, less what linear
+    layers, attention and the store of keys and values took in C++.
     """
 
     num_running: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from minisgl.core import Batch, BatchOutput, Forward, ForwardInput
 from minisgl.message import Inbox, Outbox, RequestMsg, ShutdownMsg
@@ -12,15 +13,27 @@ IDLE_S = 1.0  # seconds without a message after which there is time to recount
 
 
 class Loop:
-    """Overlap is nothing but committing the previous batch after launching the next one."""
+    """Overlap is nothing but committing the previous batch after launching the next one.
 
-    def __init__(self, scheduler: Scheduler, forward: Forward, inbox: Inbox, outbox: Outbox, overlap: bool) -> None:
+    computing_s: a clock of the seconds that `forward` spends in the place of a device.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        forward: Forward,
+        inbox: Inbox,
+        outbox: Outbox,
+        overlap: bool,
+        computing_s: Callable[[], float] = float,
+    ) -> None:
         self.scheduler = scheduler
         self.is_open = True
         self._forward = forward
         self._inbox = inbox
         self._outbox = outbox
         self._overlap = overlap
+        self._computing_s = computing_s
         self._launched: tuple[Batch, BatchOutput] | None = None
         self._waited_s = 0.0  # for results, in this step
 
@@ -37,7 +50,7 @@ class Loop:
     def step(self) -> None:
         """One turn. Waits for a message when there is nothing to do."""
         messages = self._receive()
-        started, self._waited_s = time.perf_counter(), 0.0
+        started, self._waited_s, computed_s = time.perf_counter(), 0.0, self._computing_s()
         self._take_in(messages)
         batch = self.scheduler.plan(self._settle)
         launched = (batch, self._forward(ForwardInput(batch))) if batch else None
@@ -46,7 +59,8 @@ class Loop:
         if not self._overlap:
             self._settle()
         self._outbox.send(self.scheduler.take_replies())
-        self.scheduler.count_host_time(time.perf_counter() - started - self._waited_s)
+        computed_s = self._computing_s() - computed_s
+        self.scheduler.count_host_time(time.perf_counter() - started - self._waited_s - computed_s)
 
     def _settle(self) -> None:
         """Commit the batch in flight, if there is one."""

@@ -52,7 +52,7 @@ FAMILIES = (
     Family("num_preemptions", "counter", "Times that a running sequence gave up its pages.", "vllm:num_preemptions"),
     Family("prompt_tokens_computed", "counter", "Prompt tokens that the engine computed."),
     Family("engine_steps", "counter", "Batches that the engine has launched."),
-    Family("engine_host_seconds", "counter", "The host's work for them, less what it waited for results."),
+    Family("engine_host_seconds", "counter", "The host's work for them besides the model's kernels."),
     Family(
         "prompt_tokens", "counter", "Prompt tokens of accepted requests, cached ones included.", "vllm:prompt_tokens"
     ),

@@ -76,3 +76,9 @@ def test_what_it_would_read_past_is_refused(name: str):
     setattr(case, name, getattr(case, name)[..., :-1])
     with pytest.raises(AssertionError):
         case.run()
+
+
+def test_its_time_is_on_account():
+    before = cpu_ops.seconds_taken()
+    Case(300, 64, torch.float32).run()
+    assert before < cpu_ops.seconds_taken() < before + 60

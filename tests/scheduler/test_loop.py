@@ -21,6 +21,23 @@ class Clock:
         return self.now
 
 
+def test_what_a_host_computes_in_the_place_of_a_device_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    serving, clock, computing = Serving(overlap=False), Clock(), Clock()
+    monkeypatch.setattr(loop, "time", clock)
+
+    def forward(forward_input: ForwardInput) -> BatchOutput:
+        clock.now += 50
+        computing.now += 47
+        return serving.engine.forward(forward_input)
+
+    parts = serving.scheduler, forward, serving.inbox, serving.outbox, False
+    serving.loop = Loop(*parts, computing_s=computing.perf_counter)
+    serving.generate([[5, 6, 7]], max_tokens=4)
+    stats = serving.scheduler.stats()
+    assert stats.num_batches >= 4
+    assert stats.host_s == 3 * stats.num_batches
+
+
 class SlowOutput:
     def __init__(self, output: OracleOutput, clock: Clock) -> None:
         self.output, self.clock = output, clock

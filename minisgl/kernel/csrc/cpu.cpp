@@ -1,14 +1,25 @@
 // The C interface: every kernel for float32 and for bfloat16. Called through ctypes, so no Python or torch headers.
 
+#include <chrono>
 #include <new>
 
 #include "attention.h"
 #include "elementwise.h"
 #include "linear.h"
 
+// What the calls that make up a step have taken so far, for the account of what the host does besides. Calls never
+// overlap, for they keep Python's lock.
+std::chrono::nanoseconds time_taken{0};
+
+struct Timed {
+    const std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+    ~Timed() { time_taken += std::chrono::steady_clock::now() - begin; }
+};
+
 // Whether there was memory for what `body` does; an exception must not leave a C function.
 template <class Body>
 int has_memory(Body body) {
+    const Timed timed;
     try {
         body();
     } catch (const std::bad_alloc&) {
@@ -50,6 +61,7 @@ void with_type(int64_t wide, Body body) {
     void rotate_and_store_##SUFFIX(T* qkv, int64_t tokens, int64_t queries, int64_t keys, int64_t dim, const T* cos,    \
                                    const T* sin, T* k_cache, T* v_cache, const int32_t* slots, const void* q_weight,   \
                                    const void* k_weight, int64_t wide, float eps, int threads) {                       \
+        const Timed timed;                                                                                             \
         const Heads<T> heads{qkv, tokens, queries, keys, dim, cos, sin, k_cache, v_cache, slots};                      \
         with_type<T>(wide, [&](auto* type) {                                                                           \
             using W = decltype(type);                                                                                  \
@@ -94,6 +106,8 @@ void with_type(int64_t wide, Body body) {
 extern "C" {
 KERNELS(float, float32)
 KERNELS(bfloat16, bfloat16)
+
+int64_t nanoseconds_taken() { return time_taken.count(); }
 
 int64_t packed_bytes(int64_t outputs, int64_t inputs, int64_t bits) {
     return bits == 4 ? packed_bytes<4>(outputs, inputs) : packed_bytes<8>(outputs, inputs);
