@@ -1,12 +1,11 @@
 """How long attention takes for a layer on a CPU, with SmolLM2-135M's heads, next to the memory's own speed.
 
-    python benchmarks/bench_attention.py [CASE ...] [--dtype float32,bfloat16] [--threads 2] [--rounds 9]
+    python benchmarks/bench_attention.py [CASE ...] [--backends torch,cpu] [--layout LAYOUT] [--threads 2] [--rounds 9]
 
-MINISGL_KERNELS=torch before it leaves the C++ kernels out.
-
-Milliseconds a layer, storing the new keys and values included: the least of the rounds, over LAYERS layers whose
-pools do not fit a core's own cache together. `floor` is what reading each distinct key and value once would take at
-the bandwidth measured first; for extends arithmetic is the limit, not this. `plan` is the host's work, once a batch.
+The backends take turns, and share prefixes as they think best. Milliseconds a layer, by the clock, or of CPU time if
+there is one thread, which other programs disturb little: the least of the rounds, over LAYERS layers whose pools do
+not fit a core's own cache together. `floor` is what reading each distinct key and value once would take at the
+bandwidth measured first; for extends arithmetic is the limit, not this. `plan` is the host's work, once a batch.
 Layouts: in order = each request's slots are one run; in turn = so are the prompts, but the last 128 tokens were
 decoded side by side, one page a request; scattered = random.
 """
@@ -14,9 +13,9 @@ decoded side by side, one page a request; scattered = random.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from time import perf_counter
+from time import perf_counter, thread_time
 
 import numpy as np
 import torch
@@ -25,7 +24,7 @@ from rich.table import Table
 from stopwatch import machine
 
 from minisgl.attention import AttnConfig, AttnForm, create_attention_backend
-from minisgl.core import Batch, PageTableUpdate, Req, SamplingParams
+from minisgl.core import Batch, PageTableUpdate, PrefixGroup, Req, SamplingParams
 from minisgl.engine.staging import HostStaging
 from minisgl.kvcache.pool import MHAKVCache
 
@@ -56,6 +55,7 @@ CASES = {
     "decode 32 x 256": Case((256,) * 32),
     "decode 32 x 64-1024": Case(MIXED),
     "decode 32 x (1000 shared + 46)": Case((1046,) * 32, shared=1000),
+    "extend 128": Case((128,), extend=128),
     "extend 1024": Case((1024,), extend=1024),
     "extend 128 after 896": Case((1024,), extend=128),
     "extend 32 x (30 after 1000 shared)": Case((1030,) * 32, extend=30, shared=1000),
@@ -81,7 +81,11 @@ def deal_pages(case: Case, layout: str) -> np.ndarray:
 
 def make_batch(case: Case) -> Batch:
     none = np.empty(0, np.int32)
-    return Batch(reqs=tuple(make_reqs(case)), page_table_update=PageTableUpdate(none, none, none), step=0)
+    rows = np.arange(len(case.context), dtype=np.int32)
+    groups = (PrefixGroup(rows, 0, case.shared),) if case.shared else ()
+    return Batch(
+        reqs=tuple(make_reqs(case)), page_table_update=PageTableUpdate(none, none, none), step=0, groups=groups
+    )
 
 
 def make_reqs(case: Case) -> Iterator[Req]:
@@ -90,8 +94,10 @@ def make_reqs(case: Case) -> Iterator[Req]:
         yield Req(i, i, n - case.extend, n, n + 1, n, ids, SamplingParams())
 
 
-def measure(case: Case, layout: str, dtype: torch.dtype, rounds: int) -> tuple[float, float]:
-    """(milliseconds a layer, milliseconds a plan)."""
+def make_runs(
+    case: Case, layout: str, dtype: torch.dtype, name: str
+) -> tuple[Callable[[], None], Callable[[], object]]:
+    """All layers of a batch by the backend `name`, and its plan."""
     pool = MHAKVCache(KV_HEADS, LAYERS, HEAD_DIM, case.distinct_tokens, 1, dtype, torch.device("cpu"))
     for layer_id in range(LAYERS):
         pool.k_cache(layer_id).normal_()
@@ -108,7 +114,7 @@ def measure(case: Case, layout: str, dtype: torch.dtype, rounds: int) -> tuple[f
         form=AttnForm(scale=HEAD_DIM**-0.5, windows=(0,) * LAYERS),
         max_running_req=len(table),
     )
-    backend, staging = create_attention_backend("torch", config), HostStaging()
+    backend, staging = create_attention_backend(name, config), HostStaging()
     batch = make_batch(case)
     meta = backend.plan(batch, staging)
     qkv = torch.randn(batch.num_tokens, QO_HEADS + 2 * KV_HEADS, HEAD_DIM).to(dtype)
@@ -118,33 +124,39 @@ def measure(case: Case, layout: str, dtype: torch.dtype, rounds: int) -> tuple[f
         for layer_id in range(LAYERS):
             backend.forward(q, k, v, layer_id, meta)
 
-    return least_ms(all_layers, rounds) / LAYERS, least_ms(lambda: backend.plan(batch, staging), rounds)
+    return all_layers, lambda: backend.plan(batch, staging)
 
 
-def least_ms(call: Callable[[], object], rounds: int) -> float:
-    times = []
+def least_ms(calls: Sequence[Callable[[], object]], rounds: int) -> list[float]:
+    """Of each, in turns."""
+    clock = thread_time if torch.get_num_threads() == 1 else perf_counter
+    times: list[list[float]] = [[] for _ in calls]
     for _ in range(rounds + 1):
-        start = perf_counter()
-        call()
-        times.append(perf_counter() - start)
-    return min(times[1:]) * 1e3
+        for call, of_call in zip(calls, times, strict=True):
+            start = clock()
+            call()
+            of_call.append(clock() - start)
+    return [min(of_call[1:]) * 1e3 for of_call in times]
 
 
 def read_bandwidth(rounds: int) -> float:
     """Bytes a second that a sum over 1 GiB reads."""
     x = torch.ones(1 << 28)
-    return x.nbytes / least_ms(x.sum, rounds) * 1e3
+    return x.nbytes / least_ms([x.sum], rounds)[0] * 1e3
 
 
-def report(names: list[str], dtypes: list[str], rounds: int) -> Table:
-    bandwidth = read_bandwidth(rounds)
-    table = Table("case", "dtype", *LAYOUTS, "floor", "plan", title=f"ms a layer; reads {bandwidth / 1e9:.1f} GB/s")
+def report(names: list[str], args: argparse.Namespace) -> Table:
+    bandwidth, backends = read_bandwidth(args.rounds), args.backends.split(",")
+    columns = (f"{name}, {what}" for what in ("ms", "plan") for name in backends)
+    table = Table("case", "dtype", *columns, "floor", title=f"ms a layer; reads {bandwidth / 1e9:.1f} GB/s")
     for name in names:
-        for dtype_name in dtypes:
+        for dtype_name in args.dtype.split(","):
             case, dtype = CASES[name], getattr(torch, dtype_name)
-            results = [measure(case, layout, dtype, rounds) for layout in LAYOUTS]
+            runs = [make_runs(case, args.layout, dtype, backend) for backend in backends]
+            layers = least_ms([run for run, _ in runs], args.rounds)
+            plans = least_ms([plan for _, plan in runs], args.rounds)
             floor = case.distinct_tokens * 2 * KV_HEADS * HEAD_DIM * dtype.itemsize / bandwidth * 1e3
-            cells = (*(ms for ms, _ in results), floor, max(plan_ms for _, plan_ms in results))
+            cells = (*(ms / LAYERS for ms in layers), *plans, floor)
             table.add_row(name, dtype_name, *(f"{ms:.2f}" for ms in cells))
     return table
 
@@ -153,13 +165,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(CASES)}; all if none is named")
     parser.add_argument("--dtype", default="float32,bfloat16")
+    parser.add_argument("--backends", default="torch,cpu")
+    parser.add_argument("--layout", default="in turn", choices=LAYOUTS)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=9)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     console = Console()
     console.print(machine())
-    console.print(report(args.cases or list(CASES), args.dtype.split(","), args.rounds))
+    console.print(report(args.cases or list(CASES), args))
 
 
 if __name__ == "__main__":

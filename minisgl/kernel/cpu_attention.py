@@ -77,12 +77,19 @@ class AttentionPlan(ctypes.Structure):
         self.rows_read, self.ranges_read, self.tokens_read = rows, ranges, tokens
         self._kept = page_table
         self.num_tokens = int(rows[-1, 1] + rows[-1, 2])
+        self._out = torch.empty(0)
+
+    def out_like(self, q: torch.Tensor) -> torch.Tensor:
+        """[T, Hq * D] of q's dtype: the same for every layer, for fresh memory takes longer to get than to fill."""
+        if self._out.dtype != q.dtype or len(self._out) != self.num_tokens:
+            self._out = torch.empty(self.num_tokens, self.num_qo_heads * self.head_dim, dtype=q.dtype)
+        return self._out
 
 
 def attend(
     q: torch.Tensor, k_cache: torch.Tensor, v_cache: torch.Tensor, plan: AttentionPlan, sinks: torch.Tensor | None
 ) -> torch.Tensor:
-    """Attention of a batch: [T, Hq * D] of q's dtype.
+    """Attention of a batch: [T, Hq * D] of q's dtype, which the next call with the same plan overwrites.
 
     q [T, Hq, D], tokens any stride apart; k_cache, v_cache [slots, Hkv, D] of q's dtype; sinks [Hq]: see
     `BaseAttnBackend.forward`. MemoryError if there is none for what is kept until parts are joined.
@@ -95,7 +102,7 @@ def attend(
     if sinks is not None:
         sinks = sinks.float()
         assert is_dense(sinks, (heads,), torch.float32), (q.shape, sinks.shape)
-    out = torch.empty(tokens, heads * dim, dtype=q.dtype)
+    out = plan.out_like(q)
     has_memory = functions()["attention", q.dtype](
         *(ctypes.addressof(plan), q.data_ptr(), q.stride(0), k_cache.data_ptr(), v_cache.data_ptr()),
         *(None if sinks is None else sinks.data_ptr(), out.data_ptr(), torch.get_num_threads()),

@@ -10,7 +10,8 @@
 #include "attention_tile.h"
 #include "parallel.h"
 
-constexpr int64_t PIECES = 4;  // for each thread, at least, of work that has one long tile
+constexpr int64_t PIECES = 4;               // for each thread, at least, of work that has one long tile
+constexpr int64_t MAX_PARTIALS = 16 << 20;  // floats, of all that wait to be joined
 enum RowFields { TABLE_ROW, FIRST_TOKEN, NUM_NEW, NUM_CACHED, OWN_BEGIN, ROW_FIELDS };
 enum RangeFields { RANGE_TABLE_ROW, RANGE_BEGIN, RANGE_END, RANGE_FIRST, RANGE_COUNT, RANGE_LEVEL, RANGE_FIELDS };
 
@@ -38,7 +39,7 @@ public:
     BatchRunner(const Attention<T>& args, int threads) : args_(args), plan_(args.plan), threads_(threads) {}
 
     void run() {
-        static thread_local KeptFloats kept_states, kept_partials;
+        static thread_local KeptFloats kept_states;
         if (plan_.num_ranges) states_ = kept_states.take(num_tokens() * plan_.qo_heads * args_.state_size());
         const int64_t levels = plan_.num_ranges ? 1 + range(plan_.num_ranges - 1)[RANGE_LEVEL] : 0;
         for (int64_t level = 0; level < levels; level++) {
@@ -49,9 +50,7 @@ public:
         }
         std::vector<QueryTile> tiles;
         for (int64_t i = 0; i < plan_.num_rows; i++) add_row(plan_.rows + i * ROW_FIELDS, tiles);
-        run(cut(tiles, kept_partials));
-        if (!whole_.empty())
-            parallel_items(whole_.size(), work(whole_), threads_, [&](int64_t i) { runner().join(args_, whole_[i]); });
+        run(tiles);
     }
 
 private:
@@ -104,24 +103,25 @@ private:
         for (; tile.head < plan_.kv_heads; tile.head++) tiles.push_back(tile);
     }
 
-    // The tiles of which the longest would keep others waiting are cut into pieces, and are `whole_` then.
-    std::vector<QueryTile> cut(const std::vector<QueryTile>& tiles, KeptFloats& kept_partials) {
+    // Tiles for which other threads would have to wait are cut into pieces, and put into `whole`.
+    std::vector<QueryTile> cut(const std::vector<QueryTile>& tiles, std::vector<QueryTile>& whole) const {
+        static thread_local KeptFloats kept_partials;
         const int64_t group = args_.group();
-        int64_t total = 0, num_partials = 0;
+        int64_t total = 0, num_floats = 0;
         for (const QueryTile& tile : tiles) total += cost(tile, group);
         const int64_t most = threads_ > 1 ? total / (threads_ * PIECES) : total;
-        const auto is_cut = [&](const QueryTile& tile) { return cost(tile, group) > most && tile.num_chunks() > 1; };
-        for (const QueryTile& tile : tiles) num_partials += is_cut(tile) ? cost(tile, group) : 0;
-        float* partials = num_partials ? kept_partials.take(num_partials * args_.state_size()) : nullptr;
         std::vector<QueryTile> pieces;
-        for (QueryTile tile : tiles) {
-            if (!is_cut(tile)) {
-                pieces.push_back(tile);
-                continue;
-            }
+        for (const QueryTile& tile : tiles) {
+            const int64_t floats = cost(tile, group) * args_.state_size();
+            const bool is_long = cost(tile, group) > most && tile.num_chunks() > 1;
+            const bool is_cut = is_long && num_floats + floats <= MAX_PARTIALS;
+            (is_cut ? whole : pieces).push_back(tile);
+            num_floats += is_cut ? floats : 0;
+        }
+        float* partials = kept_partials.take(num_floats);
+        for (QueryTile& tile : whole) {
             tile.partials = partials;
             partials += cost(tile, group) * args_.state_size();
-            whole_.push_back(tile);
             const int64_t chunks = std::max<int64_t>(1, most / tile.num_queries(group));
             for (QueryTile piece = tile; piece.begin < tile.end; piece.begin = piece.end) {
                 piece.end = std::min(tile.end, (piece.first_chunk() + chunks) * CHUNK);
@@ -138,18 +138,19 @@ private:
         return total * CHUNK * plan_.dim;
     }
 
-    void run(std::vector<QueryTile> tiles) const {
+    void run(const std::vector<QueryTile>& tiles) const {
         const int64_t group = args_.group();
         const auto is_longer = [&](const QueryTile& a, const QueryTile& b) { return cost(a, group) > cost(b, group); };
-        std::stable_sort(tiles.begin(), tiles.end(), is_longer);
-        parallel_items(tiles.size(), work(tiles), threads_, [&](int64_t i) { runner().run(args_, tiles[i]); });
+        std::vector<QueryTile> whole, pieces = cut(tiles, whole);
+        std::stable_sort(pieces.begin(), pieces.end(), is_longer);
+        parallel_items(pieces.size(), work(pieces), threads_, [&](int64_t i) { runner().run(args_, pieces[i]); });
+        parallel_items(whole.size(), work(whole), threads_, [&](int64_t i) { runner().join(args_, whole[i]); });
     }
 
     const Attention<T>& args_;
     const AttentionPlan& plan_;
     const int threads_;
     float* states_ = nullptr;
-    std::vector<QueryTile> whole_;
 };
 
 template <class T>

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "attention_state.h"
-#include "dot.h"
+#include "attention_products.h"
 
 constexpr int WIDE = LANES == 16 ? 4 : 2;  // vectors of a value at once: with four queries, what fits in registers
 
@@ -109,16 +109,22 @@ public:
     static constexpr int64_t BLOCK = 4, TILE_QUERIES = 64;
 
     // of_head: queries of the tile that share a KV head.
-    void start_tile(int64_t num_queries, int64_t of_head, int64_t dim) {
+    void start_tile(int64_t num_queries, int64_t /*of_head*/, int64_t dim) {
         dim_ = dim;
-        queries_.resize(num_queries, dim);
+        words_ = (dim + Word<T>::ELEMENTS - 1) / Word<T>::ELEMENTS;
+        stride_ = (words_ + LANES - 1) / LANES * LANES;
+        queries_.resize(num_queries * stride_);
+        keys_.resize(stride_ * CHUNK);
     }
     void end_tile() {}
-    void set_query(int64_t j, const T* from) { queries_.set(j, from); }
+    void set_query(int64_t j, const T* from) {
+        for (int64_t w = 0; w < words_; w += LANES) store(queries_.data() + j * stride_ + w, read_words(from, w));
+    }
 
     // keys, values: the head's in slot 0. next: the chunk after this one, maybe empty.
     void start_chunk(const T* keys, const T* values, const Chunk& chunk, const Chunk& next) {
-        keys_ = keys, values_ = values, chunk_ = &chunk, next_ = &next;
+        values_ = values, chunk_ = &chunk, next_ = &next;
+        for (int64_t first = chunk.first_vector(); first < chunk.end; first += LANES) pack_keys(keys, first);
     }
 
     // States of the chunk alone for queries [first, first + count): count rows of D + STATE_TAIL.
@@ -149,19 +155,43 @@ private:
         for (; d < dim_; d += LANES) add_values<NQ, 1>(d, scores, states);
     }
 
+    // LANES words of a head from word w on; zeros after its end.
+    Vec read_words(const T* head, int64_t w) const {
+        return Word<T>::read(head + w * Word<T>::ELEMENTS, dim_ - w * Word<T>::ELEMENTS);
+    }
+
+    // LANES keys become columns; those that are not of the chunk are zeros.
+    void pack_keys(const T* head, int64_t first) {
+        for (int64_t w = 0; w < words_; w += LANES) {
+            Vec words[LANES] = {};
+            for (int64_t t = std::max(first, chunk_->begin); t < std::min(first + LANES, chunk_->end); t++) {
+                if (w == 0) prefetch(head, dim_, *next_, t);
+                words[t - first] = read_words(head + chunk_->slots[t], w);
+            }
+            transpose(words);
+            for (int64_t i = 0; i < LANES; i++) store(keys_.data() + (w + i) * CHUNK + first, words[i]);
+        }
+    }
+
     template <int NQ>
     void score_keys(int64_t first_query, float* scores) const {
-        for (int64_t first = chunk_->first_vector(); first < chunk_->end; first += LANES) {
-            const int64_t begin = std::max(first, chunk_->begin), end = std::min(first + LANES, chunk_->end);
-            Vec products[NQ][LANES] = {};
-            for (int64_t t = begin; t < end; t++) {
-                prefetch(keys_, dim_, *next_, t);
-                Vec sums[NQ] = {};
-                queries_.multiply(first_query, keys_ + chunk_->slots[t], sums);
-                for (int j = 0; j < NQ; j++) products[j][t - first] = sums[j];
+        int64_t t = chunk_->first_vector();
+        for (; t + WIDE * LANES <= chunk_->end; t += WIDE * LANES) score_vectors<NQ, WIDE>(first_query, t, scores);
+        for (; t < chunk_->end; t += LANES) score_vectors<NQ, 1>(first_query, t, scores);
+    }
+
+    // Products with NV vectors of keys from `first` on.
+    template <int NQ, int NV>
+    void score_vectors(int64_t first_query, int64_t first, float* scores) const {
+        const float *keys = keys_.data() + first, *queries = queries_.data() + first_query * stride_;
+        Vec sums[NQ][NV] = {};
+        for (int64_t w = 0; w < words_; w++)
+            for (int i = 0; i < NV; i++) {
+                const Vec of_word = load(keys + w * CHUNK + i * LANES);
+                for (int j = 0; j < NQ; j++) sums[j][i] = Word<T>::add(sums[j][i], of_word, queries[j * stride_ + w]);
             }
-            for (int j = 0; j < NQ; j++) store(scores + j * CHUNK + first, sum_each(products[j]));
-        }
+        for (int j = 0; j < NQ; j++)
+            for (int i = 0; i < NV; i++) store(scores + j * CHUNK + first + i * LANES, sums[j][i]);
     }
 
     // NV vectors of the chunk's values from d on, summed by weights [NQ, CHUNK].
@@ -183,8 +213,9 @@ private:
                 store(states + j * (dim_ + STATE_TAIL) + d + i * LANES, sums[j][i], left - i * LANES);
     }
 
-    int64_t dim_ = 0;
-    Queries<T> queries_;
-    const T *keys_ = nullptr, *values_ = nullptr;
+    int64_t dim_ = 0, words_ = 0, stride_ = 0;  // of a head: elements, words, words up to whole vectors
+    std::vector<float> queries_;                // [queries, stride_], words as they are
+    std::vector<float> keys_;                   // [stride_, CHUNK]
+    const T* values_ = nullptr;
     const Chunk *chunk_ = nullptr, *next_ = &NO_CHUNK;
 };

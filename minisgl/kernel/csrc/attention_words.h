@@ -17,23 +17,6 @@ inline __m512i interleaving(int first) {
     return _mm512_load_si512(order);
 }
 
-// Rows become columns, word by word.
-template <int STRIDE, int... I>
-inline void swap_blocks(Vec* x, std::integer_sequence<int, I...>) {
-    for (int i = 0; i < 16; i++) {
-        if (i & STRIDE) continue;
-        const Vec a = x[i], b = x[i + STRIDE];
-        x[i] = SHUFFLE(a, b, (I & STRIDE ? LANES + (I ^ STRIDE) : I)...);
-        x[i + STRIDE] = SHUFFLE(a, b, (I & STRIDE ? LANES + I : I ^ STRIDE)...);
-    }
-}
-inline void transpose(Vec (&x)[16]) {
-    swap_blocks<1>(x, Lanes{});
-    swap_blocks<2>(x, Lanes{});
-    swap_blocks<4>(x, Lanes{});
-    swap_blocks<8>(x, Lanes{});
-}
-
 // Tiles 0, 1 and 4 have as many rows as a block has queries, at most 16: sums of values, and queries or weights. The
 // others are full.
 inline void configure_attention(int64_t rows) {
