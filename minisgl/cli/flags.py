@@ -78,7 +78,7 @@ def _fields_with_hints(config: type) -> list[tuple[dataclasses.Field[Any], Any]]
 
 def _make_flag(field: dataclasses.Field[Any], hint: Any, panel: str) -> inspect.Parameter:
     name = flag_of(field)
-    declaration = f"{name}/--no-{name.removeprefix('--')}" if hint is bool else name
+    declaration = f"{name}/--no-{name.removeprefix('--')}" if hint in (bool, bool | None) else name
     settings: Fields = {"help": escape(_help_of(field, hint)), "rich_help_panel": panel, "show_default": False}
     choices = field.metadata["choices"]
     option = choice_option(declaration, choices, **settings) if choices else typer.Option(declaration, **settings)

@@ -27,9 +27,14 @@ class EngineConfig:
         "auto takes gguf for a GGUF file in bfloat16, else none",
         choices=("auto", "none", "int8", "int4", "gguf"),
     )
+    deterministic: bool | None = option(
+        None,
+        "a token's logits are the same to the bit beside any other requests, however its prompt is cut or cached: "
+        "the default on a CPU with C++ kernels, refused elsewhere; no: floats take libraries, faster for long prompts",
+    )
     attention_backend: str = option(
         "auto",
-        "which attention implementation: torch anywhere; cpu, in C++; on GPUs triton and flashinfer (a package of its own)",
+        "which attention implementation: torch anywhere; cpu, in C++; on GPUs triton and flashinfer (its own package)",
         choices=("auto", "torch", "cpu", "triton", "flashinfer"),
     )
     shared_prefix: str = option(

@@ -71,6 +71,7 @@ class Engine:
                 tp=spec.tp,
                 load_format=spec.load_format,
                 quantization=spec.quantization,
+                deterministic=spec.deterministic,
             )
         self.sampler = Sampler(self.vocab_size, self.device)
         reserved = measure(self._rehearse, self.device)

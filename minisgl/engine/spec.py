@@ -10,6 +10,7 @@ import torch
 from minisgl.attention import flashinfer_calls, triton_backend
 from minisgl.distributed import TPInfo
 from minisgl.engine.config import EngineConfig
+from minisgl.engine.determinism import resolve_deterministic
 from minisgl.engine.quantization import resolve_quantization
 from minisgl.kernel import cpu_ops, triton
 from minisgl.models.base import check_shares
@@ -33,6 +34,7 @@ class EngineSpec:
     dtype: torch.dtype
     load_format: str
     quantization: str
+    deterministic: bool
     attention_backend: str
     page_size: int
     num_pages: int | None
@@ -76,6 +78,7 @@ def resolve(
         dtype=dtype,
         load_format=config.load_format,
         quantization=resolve_quantization(config.quantization, is_gguf, dtype, device, model, tp),
+        deterministic=resolve_deterministic(config.deterministic, device, backend),
         attention_backend=backend,
         page_size=config.page_size,
         num_pages=config.num_page_override,

@@ -24,12 +24,15 @@ class Placement:
 
     scratch: for what is there only while the model is loaded. quantization: "none" multiplies floats; "gguf" what comes
     in integers, and "int8" and "int4" everything, as integers times activations in int8.
+    deterministic: on a CPU with our kernels, a row of a product does not depend on the rows beside it; without it,
+    floats are multiplied by the library that is faster for many rows.
     """
 
     dtype: torch.dtype
     device: torch.device
     tp: TPInfo = SINGLE
     quantization: str = "none"
+    deterministic: bool = True
     scratch: Scratch = field(default_factory=Scratch, compare=False, repr=False)
 
     def parameter(self, *shape: int) -> nn.Parameter:

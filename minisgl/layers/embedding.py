@@ -118,7 +118,7 @@ class LMHead(Linear):
         all_of_it = tied_to is None and share.held == share.size
         quantization = "int8" if place.quantization in MADE_BITS else place.quantization
         scratch = place.scratch if all_of_it else None
-        super().__init__(weight, None, place.tp, scratch, quantization=quantization)
+        super().__init__(weight, None, place.tp, scratch, quantization=quantization, deterministic=place.deterministic)
         self.shape, self.share = (vocab_size, hidden_size), share
         self.tied = tied_to is not None
         if tied_to is not None:

@@ -26,7 +26,7 @@ class Linear(Layer):
     A tensor that the checkpoint has grouped waits as it is: if all that make up the weight are, it is never written.
     scratch: where a weight may wait to be packed. None: where it is, since others use it or not all of it is loaded.
     gate: the result is the activation of this name, a key of `minisgl.kernel.linear.GATES`, of the first half * the
-    second. biased: whether this rank adds the bias. quantization: as of Placement.
+    second. biased: whether this rank adds the bias. quantization, deterministic: as of Placement.
     """
 
     def __init__(
@@ -38,13 +38,14 @@ class Linear(Layer):
         gate: str | None = None,
         biased: bool = True,
         quantization: str = "none",
+        deterministic: bool = True,
     ) -> None:
         super().__init__()
         self.weight: nn.Parameter | None = weight
         self.bias = bias
         self.tp, self.gate, self._biased = tp, gate, biased
         self.packed: PackedWeight | None = None
-        self._groups = GroupedParts(quantization)
+        self._groups = GroupedParts(quantization, deterministic)
         self._scratch, self._lent = scratch, False
 
     def multiply(self, x: torch.Tensor) -> torch.Tensor:
@@ -114,6 +115,7 @@ class ColumnParallelLinear(Linear):
         super().__init__(
             *(place.parameter(rows, in_features), bias_vector, place.tp, place.scratch, gate),
             quantization=place.quantization,
+            deterministic=place.deterministic,
         )
         self.in_features, self.parts, self.shares = in_features, dict(parts), shares
 
@@ -186,7 +188,10 @@ class RowParallelLinear(Linear):
         bias_vector = place.parameter(out_features) if bias else None
         weight, has_bias = place.parameter(out_features, share), place.tp.rank == 0
         super().__init__(
-            *(weight, bias_vector, place.tp, place.scratch), biased=has_bias, quantization=place.quantization
+            *(weight, bias_vector, place.tp, place.scratch),
+            biased=has_bias,
+            quantization=place.quantization,
+            deterministic=place.deterministic,
         )
         self.shape, self.start = (out_features, in_features), place.tp.rank * share
 

@@ -30,9 +30,11 @@ class PackedWeight(Protocol):
         ...
 
 
-def pack_weight(weight: torch.Tensor, bias: torch.Tensor | None = None, gate: str | None = None) -> PackedWeight | None:
-    """The same numbers for the best kernel that there is; None where that is plain torch's."""
-    if packs_floats(weight):
+def pack_weight(
+    weight: torch.Tensor, bias: torch.Tensor | None = None, gate: str | None = None, deterministic: bool = True
+) -> PackedWeight | None:
+    """The same numbers for our own kernel, if that is wanted, or for the fastest; None where that is plain torch's."""
+    if deterministic and packs_floats(weight):
         panels = FloatPanels((weight.shape[0], weight.shape[1]), weight.dtype, gate)
         panels.write(0, weight)
         return panels.finish(bias)
@@ -42,10 +44,11 @@ def pack_weight(weight: torch.Tensor, bias: torch.Tensor | None = None, gate: st
 class GroupedParts:
     """What has come grouped of one weight, until the weight is complete: if all of it has, no float is made.
 
-    quantization: as of Placement.
+    quantization, deterministic: as of Placement.
     """
 
-    def __init__(self, quantization: str = "none") -> None:
+    def __init__(self, quantization: str = "none", deterministic: bool = True) -> None:
+        self._deterministic = deterministic
         self._quantization, self._bits = quantization, MADE_BITS.get(quantization, 8)
         self._waiting: list[tuple[torch.Tensor, GroupedTensor]] = []  # where it would go, and itself
         self._panels: FloatPanels | None = None  # what has come in floats, if that is packed as it comes
@@ -69,7 +72,7 @@ class GroupedParts:
         self, weight: torch.Tensor, dest: torch.Tensor, gate: str | None = None
     ) -> Callable[[torch.Tensor], None] | None:
         """Takes floats for the rows `dest` of the weight and packs them; None where there is no kernel for it."""
-        if self._quantization in MADE_BITS or not packs_floats(weight):
+        if self._quantization in MADE_BITS or not (self._deterministic and packs_floats(weight)):
             return None
 
         def take(tensor: torch.Tensor) -> None:
@@ -94,7 +97,7 @@ class GroupedParts:
             return panels.finish(bias)
         for dest, tensor in parts:
             tensor.write_to(same_place(weight, dest))
-        return pack_weight(weight, bias, gate)
+        return pack_weight(weight, bias, gate, self._deterministic)
 
     def _pack(
         self, parts: list[GroupedTensor], dtype: torch.dtype, bias: torch.Tensor | None, gate: str | None

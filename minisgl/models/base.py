@@ -35,15 +35,16 @@ def create_model(
     device: torch.device,
     tp: TPInfo = SINGLE,
     quantization: str = "none",
+    deterministic: bool = True,
 ) -> BaseCausalLM:
     """The model, with this rank's share of every weight allocated on `device` but not written.
 
-    quantization: as of Placement.
+    quantization, deterministic: as of Placement.
 
     Next come `load_weight` for every tensor and `finish_loading`, or `init_dummy_weights`. Errors of `check_shares`.
     """
     check_shares(config, tp)
-    return MODELS[config.architecture]()(config, Placement(dtype, device, tp, quantization))
+    return MODELS[config.architecture]()(config, Placement(dtype, device, tp, quantization, deterministic))
 
 
 def check_shares(config: ModelConfig, tp: TPInfo) -> None:

@@ -27,17 +27,18 @@ def load_model(
     tp: TPInfo = SINGLE,
     load_format: str = "auto",
     quantization: str = "none",
+    deterministic: bool = True,
 ) -> BaseCausalLM:
     """The model of `config` on `device`, with this rank's share of the weights in `dtype`.
 
-    load_format: "dummy" makes random weights, the same every time, and reads nothing. quantization: as of Placement.
-    Besides the model, memory holds
+    load_format: "dummy" makes random weights, the same every time, and reads nothing. quantization and
+    deterministic: as of Placement. Besides the model, memory holds
     one tensor of the checkpoint with its copy in `dtype`, and one layer of each shape that is packed. Shows a bar on
     stderr if that is a terminal and it takes long. Raises ValueError naming the checkpoint and the tensor that is
     missing, unknown or of another shape, or the file that is damaged; or when memory is short.
     """
     with _errors_name(checkpoint.path):
-        model = create_model(config, dtype, device, tp, quantization)
+        model = create_model(config, dtype, device, tp, quantization, deterministic)
     if load_format == "dummy":
         model.init_dummy_weights(seed=0)
     else:

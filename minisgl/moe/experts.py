@@ -56,7 +56,11 @@ class Experts(Layer):
         self.down_bias = place.parameter(num_experts, hidden_size) if bias else None
         self.packed: list[tuple[PackedWeight, PackedWeight]] = []
         self._groups = [
-            (GroupedParts(place.quantization), GroupedParts(place.quantization)) for _ in range(num_experts)
+            (
+                GroupedParts(place.quantization, place.deterministic),
+                GroupedParts(place.quantization, place.deterministic),
+            )
+            for _ in range(num_experts)
         ]
 
     def slots(self) -> dict[str, WeightSlot]:
