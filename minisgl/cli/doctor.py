@@ -45,7 +45,7 @@ def _as_text(found: dict[str, Any]) -> str:
         "minisgl": found["minisgl"],
         "python": f"{found['python']} ({found['executable']})",
         "torch": f"{found['torch_version']} ({found['torch_build']} build)",
-        "cpu": f"{found['cpu_name']}, {found['num_cores']} cores",
+        "cpu": f"{found['cpu_name']}, {found['num_cores']} CPUs, {found['num_physical_cores']} cores to compute on",
         "features": " ".join(found["cpu_features"]) or "none known",
         "memory": f"{_gib(found['memory_bytes'])}, {_gib(found['available_bytes'])} available",
         "gpus": ", ".join(gpus) or "none",

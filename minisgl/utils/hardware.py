@@ -31,7 +31,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Hardware:
-    """num_cores: those this process may use. available_bytes: memory it can still take, the container's limit heeded.
+    """num_cores: those this process may use; num_physical_cores: see `physical_cores`. available_bytes: memory it can still take, the container's limit heeded.
 
     cpu_features: of the instruction sets that matter here, those found, by their Linux names. compiler: path of a C++
     compiler.
@@ -42,6 +42,7 @@ class Hardware:
     cpu_name: str
     cpu_features: tuple[str, ...]
     num_cores: int
+    num_physical_cores: int
     memory_bytes: int
     available_bytes: int
     gpus: tuple[Gpu, ...]
@@ -62,7 +63,8 @@ def find_hardware() -> Hardware:
         torch_build=_torch_build(),
         cpu_name=name,
         cpu_features=features,
-        num_cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        num_cores=len(_allowed_cpus()),
+        num_physical_cores=physical_cores(),
         memory_bytes=memory,
         available_bytes=available,
         gpus=_find_gpus(),
@@ -80,6 +82,21 @@ def cpu_is_intel() -> bool:
 def cpu_flags() -> frozenset[str]:
     """Every instruction set of this processor, by the names of Linux; none where it does not say."""
     return frozenset(_read_cpuinfo(known=None)[1])
+
+
+def physical_cores(cpus: Path = Path("/sys/devices/system/cpu"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Cores that this process may use: two CPUs of one core are one, and a control group's share of time is a limit."""
+    siblings = (cpus / f"cpu{i}/topology/thread_siblings_list" for i in _allowed_cpus())
+    found = len({path.read_text() if path.is_file() else str(path) for path in siblings})
+    quota = cgroup / "cpu.max"
+    most, _, period = (quota.read_text() if quota.is_file() else "max").strip().partition(" ")
+    return found if most == "max" else max(1, min(found, int(most) // int(period)))
+
+
+def _allowed_cpus() -> set[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
 
 
 def find_compiler() -> str | None:

@@ -33,6 +33,20 @@ def test_without_cpuinfo_no_feature_is_claimed(tmp_path: Path):
     assert hardware._read_cpuinfo(tmp_path / "missing")[1] == ()
 
 
+def test_two_cpus_of_one_core_are_one_and_the_control_groups_share_of_time_is_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(hardware, "_allowed_cpus", lambda: {0, 1, 2, 5})
+    assert hardware.physical_cores(tmp_path, tmp_path) == 4  # nothing is known
+    for cpu, siblings in ((0, "0,4"), (1, "1,5"), (2, "2,6"), (5, "1,5")):
+        (tmp_path / f"cpu{cpu}/topology").mkdir(parents=True)
+        write(tmp_path / f"cpu{cpu}/topology/thread_siblings_list", siblings)
+    assert hardware.physical_cores(tmp_path, tmp_path) == 3
+    for limit, cores in (("max 100000", 3), ("250000 100000", 2), ("50000 100000", 1), ("900000 100000", 3)):
+        write(tmp_path / "cpu.max", f"{limit}\n")
+        assert hardware.physical_cores(tmp_path, tmp_path) == cores
+
+
 def test_memory_heeds_the_limit_of_the_control_group(tmp_path: Path):
     proc = write(tmp_path / "meminfo", "MemTotal: 8000 kB\nMemAvailable: 6000 kB\n")
     assert hardware._read_memory(proc, tmp_path) == (8000 * 1024, 6000 * 1024)
