@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from minisgl.distributed import SINGLE, TPInfo
-from minisgl.kernel import torch_moe
+from minisgl.kernel import has_cpp, torch_moe
 from minisgl.layers import Layer, Placement
 from minisgl.moe import ClampedGate, Experts, Router, Routing, WholeLinear
 
@@ -72,14 +72,18 @@ def test_terms_of_all_ranks_sum_to_the_whole(tp_size: int, bias: bool, gate: Cla
     torch.testing.assert_close(total, whole(x, routing, tensors, gate), atol=1e-5, rtol=0)
 
 
-def test_a_token_without_company_gets_what_it_gets_among_others():
-    x, layer = random(9, HIDDEN), Experts(NUM_EXPERTS, HIDDEN, INNER, place())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_token_without_company_gets_what_it_gets_among_others(dtype: torch.dtype):
+    """To the bit where products are our own kernels'."""
+    x, layer = random(90, HIDDEN).to(dtype), Experts(NUM_EXPERTS, HIDDEN, INNER, place(dtype=dtype))
     load(layer, weights_of(bias=False))
-    weights, experts = torch_moe.route(random(9, NUM_EXPERTS), 2, normalised=True)
+    weights, experts = torch_moe.route(random(90, NUM_EXPERTS), 2, normalised=True)
     together = layer.partial(x, Routing(weights, experts))
-    for token in range(9):
-        one = slice(token, token + 1)
-        torch.testing.assert_close(layer.partial(x[one], Routing(weights[one], experts[one])), together[one])
+    for first, end in ((0, 1), (5, 9), (40, 41), (20, 90)):
+        some = slice(first, end)
+        got = layer.partial(x[some], Routing(weights[some], experts[some]))
+        torch.testing.assert_close(got, together[some])
+        assert not has_cpp(x) or torch.equal(got, together[some])
 
 
 def test_ranks_that_cannot_share_the_inner_size_are_refused_with_the_numbers():
