@@ -17,6 +17,7 @@ from minisgl.utils.model_store import pulled_models
 
 def run(as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False) -> None:
     """Show what was found on this machine."""
+    from minisgl.engine.quantization import auto_for_gguf
     from minisgl.engine.spec import resolve_backend
     from minisgl.kernel import cpu_ops, triton
     from minisgl.utils.hardware import compiler_version, find_hardware
@@ -31,6 +32,7 @@ def run(as_json: Annotated[bool, typer.Option("--json", help="As one JSON object
         "kernels": "C++" if cpu_ops.in_use() else "torch",
         "gpu_kernels": ("Triton" if triton.in_use() else "torch") if hardware.gpus else None,
         "attention_backend": resolve_backend("auto", bool(hardware.gpus)),
+        "gguf_quantization": auto_for_gguf("cuda" if hardware.gpus else "cpu"),
         "cache_dir": str(ENV.CACHE_DIR.value),
         "models": {model.alias: str(model.path) for model in pulled_models()},
     }
@@ -52,6 +54,7 @@ def _as_text(found: dict[str, Any]) -> str:
         "compiler": found["compiler_version"] or "none: the slower kernels without C++ are used",
         "kernels": kernels,
         "attention": f"{found['attention_backend']}, unless another backend is asked for",
+        "integers": f"quantization {found['gguf_quantization']} for a GGUF file in bfloat16, unless told otherwise",
         "cache": found["cache_dir"],
         "models": ", ".join(models) or "none pulled; `minisgl pull smollm2` fetches the default one",
     }

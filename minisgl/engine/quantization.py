@@ -21,8 +21,8 @@ def resolve_quantization(
     ValueError that says why for one that cannot be served.
     """
     if name == "auto":
-        suits = is_gguf and dtype == torch.bfloat16 and device.type == "cpu" and cpu_ops.in_use()
-        return "gguf" if suits and _uneven_share("gguf", model, tp) is None else "none"
+        suits = is_gguf and dtype == torch.bfloat16 and _uneven_share("gguf", model, tp) is None
+        return auto_for_gguf(device.type) if suits else "none"
     if name == "none":
         return name
     if device.type != "cpu":
@@ -34,6 +34,11 @@ def resolve_quantization(
     if not cpu_ops.in_use():
         logger.warning("quantization=%r without kernels in C++ is computed by torch, and slow", name)
     return name
+
+
+def auto_for_gguf(device_type: str) -> str:
+    """What auto takes of a GGUF file in bfloat16."""
+    return "gguf" if device_type == "cpu" and cpu_ops.in_use() else "none"
 
 
 def _uneven_share(name: str, model: ModelConfig, tp: TPInfo) -> str | None:

@@ -61,6 +61,7 @@ def test_doctor_says_what_computes_here(run, monkeypatch: pytest.MonkeyPatch, gp
     done = run("doctor")
     assert kernels in done.out
     assert f"attention {backend}, unless" in done.out
+    assert "integers  quantization none for a GGUF file" in done.out  # that takes kernels in C++
 
 
 def test_pull_of_an_unknown_alias_is_one_line_and_exit_2(run):
