@@ -137,7 +137,8 @@ def main() -> None:
     options.add_argument("--one", help="model to measure here, in the one run; prints JSON")
     args = options.parse_args()
     if args.one:
-        print(json.dumps(measure(args.one, *args.runs.split(":"), args.windows, args.rounds)))
+        dtype, quantization = args.runs.split(":")
+        print(json.dumps(measure(args.one, dtype, quantization, args.windows, args.rounds)))
         return
     wanted = set(args.runs.split(",")) if args.runs else {run for runs in RUNS.values() for run in runs}
     with tempfile.TemporaryDirectory() as scratch:
