@@ -30,7 +30,7 @@ class EngineConfig:
     deterministic: bool | None = option(
         None,
         "a token's logits are the same to the bit beside any other requests, however its prompt is cut or cached: "
-        "the default on a CPU with C++ kernels, refused elsewhere; no: floats take libraries, faster for long prompts",
+        "the default on a CPU with C++ kernels, refused elsewhere; no: oneDNN or MKL multiply floats",
     )
     attention_backend: str = option(
         "auto",
