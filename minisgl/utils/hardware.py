@@ -31,7 +31,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Hardware:
-    """num_cores: those this process may use; num_physical_cores: see `physical_cores`. available_bytes: memory it can still take, the container's limit heeded.
+    """num_cores: those this process may use; num_physical_cores: see `physical_cores`. available_bytes: memory it can
+    still take, the container's limit heeded.
 
     cpu_features: of the instruction sets that matter here, those found, by their Linux names. compiler: path of a C++
     compiler.
