@@ -37,7 +37,7 @@ class GroupCost(NamedTuple):
 
 # On a CPU, fitted to measurements (docs/lab-notes.md).
 GATHERED = GroupCost(rows=1, tokens=512)  # where the row alone would have its keys gathered into a bucket
-IN_PLACE = GroupCost(rows=1, tokens=64)  # where a kernel reads them in place
+IN_PLACE = GroupCost(rows=1, tokens=64)  # where a kernel reads them in place: a chunk of two rows pays
 
 
 class SharedRange(NamedTuple):

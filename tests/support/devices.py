@@ -7,12 +7,16 @@ from importlib.util import find_spec
 import pytest
 
 from minisgl import LLM
-from minisgl.attention import ATTENTION_BACKENDS, flashinfer_backend, plan, triton_backend
+from minisgl.attention import ATTENTION_BACKENDS, cpu_backend, flashinfer_backend, plan, triton_backend
 from minisgl.attention.shared_prefix import GroupCost
 from minisgl.core import BatchOutput, ForwardInput
+from minisgl.engine.spec import resolve_backend
 
 GPU_BACKENDS = ("torch", "triton", "flashinfer")
-TARGETS = [("cpu", "torch"), *(pytest.param("cuda", name, marks=pytest.mark.gpu) for name in ("torch", "triton"))]
+TARGETS = [
+    ("cpu", resolve_backend("auto", on_gpu=False)),
+    *(pytest.param("cuda", name, marks=pytest.mark.gpu) for name in ("torch", "triton")),
+]
 """device, attention backend: those that compute in float32"""
 
 
@@ -27,8 +31,8 @@ def require_backend(name: str, dtype: str = "bfloat16", head_dim: int = 128, win
 
 def share_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every backend reads every shared prefix once, whether or not that pays."""
-    for name in ("GATHERED", "PAGED"):
-        monkeypatch.setattr(plan, name, GroupCost(rows=1, tokens=0))
+    monkeypatch.setattr(plan, "GATHERED", GroupCost(rows=1, tokens=0))
+    monkeypatch.setattr(cpu_backend, "IN_PLACE", GroupCost(rows=1, tokens=0))
     monkeypatch.setattr(flashinfer_backend, "COST", GroupCost(rows=1, tokens=0))
     for name in ("SHARED_US", "GROUP_US", "TILE_US_PER_TOKEN"):
         monkeypatch.setattr(triton_backend, name, 0.0)
@@ -36,7 +40,7 @@ def share_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def graphs_for(backend: str, largest: int) -> dict[str, int]:
     """The option for graphs of up to so many rows, for a backend that can be captured; 0 is none for any."""
-    return {} if backend == "torch" else {"cuda_graph_max_bs": largest}
+    return {} if backend in ("torch", "cpu") else {"cuda_graph_max_bs": largest}
 
 
 class GroupCount:
