@@ -106,7 +106,7 @@ __attribute__((always_inline)) inline void prefetch(const T* head, int64_t dim, 
 template <class T>
 class VectorBlocks {
 public:
-    static constexpr int64_t BLOCK = 4, TILE_QUERIES = 64;
+    static constexpr int64_t BLOCK = 4, TILE_QUERIES = 128;
 
     // of_head: queries of the tile that share a KV head.
     void start_tile(int64_t num_queries, int64_t /*of_head*/, int64_t dim) {

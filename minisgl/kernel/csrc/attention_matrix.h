@@ -16,7 +16,7 @@
 // As VectorBlocks.
 class MatrixBlocks {
 public:
-    static constexpr int64_t BLOCK = 16, TILE_QUERIES = 128;
+    static constexpr int64_t BLOCK = 16, TILE_QUERIES = 256;
 
     void start_tile(int64_t num_queries, int64_t of_head, int64_t dim) {
         dim_ = dim;
