@@ -160,7 +160,8 @@ def test_a_mistake_of_the_user_is_one_line_and_exit_2(run, fake_llm, arguments: 
     assert done.err.count("\n") == 1
 
 
-def test_help_explains_every_flag(run):
+def test_help_explains_every_flag(run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("COLUMNS", "120")
     done = run("generate", "--help")
     assert done.code == 0
     for words in (
