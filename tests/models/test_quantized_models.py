@@ -36,8 +36,8 @@ SHAPE: dict[str, Any] = {
 MODELS: dict[str, Any] = {
     "tied": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE, tie_word_embeddings=True)),
     "biases": lambda: LlamaForCausalLM(LlamaConfig(**SHAPE, attention_bias=True, mlp_bias=True)),
-    "experts": lambda: Qwen3MoeForCausalLM(
-        Qwen3MoeConfig(**SHAPE, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=64, head_dim=16)
+    "experts": lambda: Qwen3MoeForCausalLM(  # all are asked for each token, or rounding would choose other ones
+        Qwen3MoeConfig(**SHAPE, num_experts=4, num_experts_per_tok=4, moe_intermediate_size=64, head_dim=16)
     ),
 }
 ERRORS = {"int8": 0.05, "int4": 0.5}  # of random weights, whose logits no training has made robust
