@@ -25,10 +25,10 @@ from rich.table import Table
 from stopwatch import Stopwatch, machine
 
 from minisgl.core import Batch, BatchResult, Limits, SamplingParams
-from minisgl.core.arrays import Int32Array
 from minisgl.message import TokenReply, UserMsg
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.scheduler import Scheduler
+from minisgl.utils.arrays import Int32Array
 from minisgl.utils.math import div_ceil
 
 VOCABULARY, MAX_SEQ_LEN, BUDGET = 150_000, 4096, 8192

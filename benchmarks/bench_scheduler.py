@@ -27,11 +27,11 @@ from rich.table import Table
 from stopwatch import Stopwatch, machine
 
 from minisgl.core import Batch, BatchResult, Limits, SamplingParams
-from minisgl.core.arrays import Int32Array
 from minisgl.message import UserMsg
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.ordering import POLICIES
 from minisgl.scheduler.scheduler import Scheduler
+from minisgl.utils.arrays import Int32Array
 
 VOCABULARY = 150_000
 PAGE_SIZE, NUM_PAGES, NUM_ROWS, MAX_SEQ_LEN, BUDGET = 16, 20_000, 64, 4096, 2048

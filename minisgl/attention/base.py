@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from minisgl.core import Batch, KVPool, Staging
-from minisgl.core.arrays import Int32Array
+from minisgl.utils.arrays import Int32Array
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,8 +17,8 @@ import torch
 from minisgl.attention.base import AttnConfig, BaseAttnBackend
 from minisgl.attention.shared_prefix import IN_PLACE, SharedRange, SharedRanges, choose_shared
 from minisgl.core import Batch, PrefixGroup, Staging
-from minisgl.core.arrays import NO_IDS, Int32Array
 from minisgl.kernel.cpu_attention import CHUNK, RANGE_FIELDS, ROW_FIELDS, AttentionHeads, AttentionPlan, attend
+from minisgl.utils.arrays import NO_IDS, Int32Array
 
 CpuAttnMetadata = tuple[AttentionPlan, ...]
 """By layer; those that see equally far have the same."""

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from minisgl.attention.index import IntArray
 from minisgl.attention.shared_prefix import SharedRange
-from minisgl.core.arrays import Int32Array
 from minisgl.kernel.attention_work import ITEM_FIELDS
+from minisgl.utils.arrays import Int32Array
 
 Int64 = npt.NDArray[np.int64]
 _BEGIN_FIELD, _END_FIELD = 2, 3  # of an item of OwnWork

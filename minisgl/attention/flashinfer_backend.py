@@ -28,9 +28,9 @@ from minisgl.attention.flashinfer_calls import (
 from minisgl.attention.flashinfer_plan import COST, Runs, cut_ranges, merge_parts, prefers_fa3, tokens_spared
 from minisgl.attention.shared_prefix import SharedRange, SharedRanges, choose_shared
 from minisgl.core import Batch, Staging
-from minisgl.core.arrays import Int32Array
 from minisgl.kernel import fill_kv_indices, merge_partials, triton
 from minisgl.kernel.attention_work import Partials
+from minisgl.utils.arrays import Int32Array
 
 HOPPER = (9, 0)
 # From so many new tokens a request on, FA3's larger tiles are full enough.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from minisgl.attention.shared_prefix import GroupCost, SharedRange
-from minisgl.core.arrays import Int32Array
+from minisgl.utils.arrays import Int32Array
 from minisgl.utils.math import div_ceil
 
 # Break even: 6k tokens of 8 rows, 1.6k of 32, 400 of 128 (one H200, 32 heads in groups of 4).

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minisgl.core import SamplingParams
-from minisgl.core.arrays import Int32Array
+from minisgl.utils.arrays import Int32Array
 
 if TYPE_CHECKING:
     from minisgl.llm import LLM

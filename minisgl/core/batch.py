@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from minisgl.core.arrays import Int32Array
 from minisgl.core.req import Req
 from minisgl.core.reqs import Columns, columns_of
+from minisgl.utils.arrays import Int32Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)

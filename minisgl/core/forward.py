@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from minisgl.core.arrays import Int32Array
 from minisgl.core.batch import Batch
+from minisgl.utils.arrays import Int32Array
 
 
 @dataclass(frozen=True, slots=True)

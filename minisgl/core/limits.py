@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minisgl.core.arrays import Int32Array
 from minisgl.core.errors import FieldError
 from minisgl.core.sampling_params import SamplingParams
+from minisgl.utils.arrays import Int32Array
 
 MIN_PRIORITY, MAX_PRIORITY = -(2**31), 2**31 - 1
 

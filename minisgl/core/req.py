@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from minisgl.core.arrays import Int32Array
 from minisgl.core.sampling_params import SamplingParams
+from minisgl.utils.arrays import Int32Array
 
 
 class Req(msgspec.Struct, frozen=True, eq=False, gc=False):

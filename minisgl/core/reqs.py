@@ -10,8 +10,8 @@ from typing import NamedTuple, overload
 
 import numpy as np
 
-from minisgl.core.arrays import Int32Array
 from minisgl.core.req import Member, Req
+from minisgl.utils.arrays import Int32Array
 
 
 class Columns(NamedTuple):

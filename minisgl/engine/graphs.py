@@ -19,7 +19,7 @@ import torch
 from tqdm import tqdm
 
 from minisgl.core import Batch, PageTableUpdate, PrefixGroup, Req, SamplingParams
-from minisgl.core.arrays import NO_IDS
+from minisgl.utils.arrays import NO_IDS
 
 PATIENCE_S = 1.0  # capturing that is over sooner shows no bar
 HOST_BOUND = 1.1  # a batch whose launch takes the host no less than the device needs, over this, gains by a graph

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from minisgl.core import Batch, PageTableUpdate, Staging
-from minisgl.core.arrays import Int32Array
+from minisgl.utils.arrays import Int32Array
 
 
 class StepInputs(NamedTuple):

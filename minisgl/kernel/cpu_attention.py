@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import torch
 
-from minisgl.core.arrays import Int32Array
 from minisgl.kernel.cpu_ops import functions, has_dense_rows, is_dense
+from minisgl.utils.arrays import Int32Array
 
 CHUNK = 64  # tokens that are weighed together, counted from the first of a text
 ROW_FIELDS = 5  # of a row: page-table row, first token, new tokens, cached tokens, from where it is read alone

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 import torch
 
 from minisgl.core import PrefixGroup, get_global_ctx
-from minisgl.core.arrays import NO_IDS, Int32Array
+from minisgl.utils.arrays import NO_IDS, Int32Array
 
 Ids = torch.Tensor | Int32Array
 

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from minisgl.core import PrefixGroup
-from minisgl.core.arrays import NO_IDS, Int32Array
 from minisgl.kvcache.base import (
     DEFAULT_EVICTION,
     PUBLIC,
@@ -24,6 +23,7 @@ from minisgl.kvcache.base import (
     Watch,
 )
 from minisgl.kvcache.eviction import EVICTION_POLICIES
+from minisgl.utils.arrays import NO_IDS, Int32Array
 
 
 class NaiveCacheHandle(BaseCacheHandle):

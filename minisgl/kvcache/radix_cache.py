@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from minisgl.core import PrefixGroup
-from minisgl.core.arrays import NO_IDS, Int32Array
 from minisgl.kvcache.base import (
     DEFAULT_EVICTION,
     PUBLIC,
@@ -34,6 +33,7 @@ from minisgl.kvcache.radix_tree import RadixTree
 from minisgl.kvcache.radix_walk import seek
 from minisgl.kvcache.slots import Tokens, join_pages, pages_to_slots, slots_to_pages, to_bytes, to_int32, to_view
 from minisgl.kvcache.watch import RadixWatch
+from minisgl.utils.arrays import NO_IDS, Int32Array
 from minisgl.utils.math import div_ceil
 
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minisgl.core.arrays import Int32Array
 from minisgl.kvcache.radix_node import NO_CHILDREN, TOKEN_BYTES, RadixNode
+from minisgl.utils.arrays import Int32Array
 
 
 def check_nodes(

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from minisgl.core.arrays import Int32Array
 from minisgl.kvcache.slots import INT32, Tokens, common_prefix_len, pages_to_slots
+from minisgl.utils.arrays import Int32Array
 
 if TYPE_CHECKING:
     from minisgl.kvcache.watch import Watchers

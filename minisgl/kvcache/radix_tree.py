@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from minisgl.core.arrays import Int32Array
 from minisgl.kvcache.base import SizeInfo
 from minisgl.kvcache.eviction import EvictionQueue
 from minisgl.kvcache.purge import kill, nodes_to_purge
@@ -18,6 +17,7 @@ from minisgl.kvcache.radix_node import PAGE_BYTES, TOKEN_BYTES, RadixNode
 from minisgl.kvcache.radix_walk import path_len
 from minisgl.kvcache.slots import Tokens, join_pages, to_bytes
 from minisgl.kvcache.watch import RadixWatch, WatchList
+from minisgl.utils.arrays import Int32Array
 from minisgl.utils.math import align_down
 
 MAX_MERGED_BYTES = 16384  # of tokens, up to which a node absorbs its parent whatever their sizes

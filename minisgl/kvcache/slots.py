@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from minisgl.core.arrays import Int32Array
 from minisgl.kvcache.base import Ids
+from minisgl.utils.arrays import Int32Array
 
 Tokens = bytes | memoryview  # of int32 token ids
 INT32 = np.dtype(np.int32)  # of `np.int32` itself NumPy has to look it up at each call

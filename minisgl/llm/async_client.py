@@ -7,7 +7,6 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 from minisgl.core import Limits, SamplingParams
-from minisgl.core.arrays import NO_IDS, Int32Array
 from minisgl.llm.client import Client, Prepared, Probe
 from minisgl.llm.encoder import Messages, Prompt
 from minisgl.llm.run import Mail, OnNews, OnOver, Run
@@ -15,6 +14,7 @@ from minisgl.llm.submission import Delta
 from minisgl.llm.text_threads import in_thread, size_of
 from minisgl.message import EngineStats
 from minisgl.tokenizer import Tokenizer
+from minisgl.utils.arrays import NO_IDS, Int32Array
 
 
 def _do_nothing() -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from minisgl.core import Limits, SamplingParams
-from minisgl.core.arrays import NO_IDS, Int32Array
 from minisgl.core.seeds import choice_seed
 from minisgl.llm.encoder import Encoder, Messages, Prompt, check_salt
 from minisgl.llm.link import Link
@@ -19,6 +18,7 @@ from minisgl.llm.stream import RequestStream
 from minisgl.llm.submission import Submission
 from minisgl.message import EngineStats, ProbeMsg, PurgeMsg, StatsMsg, UserMsg
 from minisgl.tokenizer import Tokenizer
+from minisgl.utils.arrays import NO_IDS, Int32Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 
 from minisgl.core import FieldError, Limits
-from minisgl.core.arrays import Int32Array
 from minisgl.tokenizer import Tokenizer
+from minisgl.utils.arrays import Int32Array
 
 MAX_SALT_LENGTH = 1024
 

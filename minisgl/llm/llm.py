@@ -11,7 +11,6 @@ from typing import Any, Literal, overload
 from tqdm import tqdm
 
 from minisgl.core import BatchOutput, ForwardInput, SamplingParams
-from minisgl.core.arrays import NO_IDS, Int32Array
 from minisgl.engine.spec import EngineSpec
 from minisgl.llm.assembly import assemble
 from minisgl.llm.client import Client, Prepared, Probe, each_params
@@ -23,6 +22,7 @@ from minisgl.llm.submission import Delta
 from minisgl.llm.tree_text import draw_tree
 from minisgl.llm.worker import Worker
 from minisgl.scheduler.cache_manager import CacheManager
+from minisgl.utils.arrays import NO_IDS, Int32Array
 from minisgl.utils.model_store import resolve_model
 
 Params = SamplingParams | Sequence[SamplingParams] | None

@@ -11,11 +11,11 @@ import msgspec
 import numpy as np
 
 from minisgl.core import Batch, PageTableUpdate, PrefixGroup
-from minisgl.core.arrays import NO_IDS, Int32Array
 from minisgl.core.req import Admitted, Member
 from minisgl.core.reqs import Columns, Reqs
 from minisgl.message.types import ShutdownMsg
 from minisgl.message.wire import Codec
+from minisgl.utils.arrays import NO_IDS, Int32Array
 
 
 class PlanMsg(msgspec.Struct, frozen=True, array_like=True, eq=False):

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from minisgl.core import SamplingParams, TokenLogprobs
-from minisgl.core.arrays import Int32Array
+from minisgl.utils.arrays import Int32Array
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 AnswerT = TypeVar("AnswerT")

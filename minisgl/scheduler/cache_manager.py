@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 from minisgl.core import PageTableUpdate
-from minisgl.core.arrays import NO_IDS, Int32Array
 from minisgl.kvcache import create_prefix_cache
 from minisgl.kvcache.base import DEFAULT_EVICTION, PUBLIC, BaseCacheHandle, Namespace
 from minisgl.scheduler.allocation import Allocation
@@ -26,6 +25,7 @@ from minisgl.scheduler.page_allocator import PageAllocator
 from minisgl.scheduler.page_table import PageTable
 from minisgl.scheduler.recount import check_locks, check_pages, check_promises
 from minisgl.scheduler.rows import RowIndex, Rows
+from minisgl.utils.arrays import NO_IDS, Int32Array
 from minisgl.utils.math import div_ceil
 
 

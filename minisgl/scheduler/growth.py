@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from minisgl.core.arrays import Int32Array
 from minisgl.scheduler.rows import RowIndex, Rows
+from minisgl.utils.arrays import Int32Array
 
 
 class Growth(NamedTuple):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from minisgl.core.arrays import Int32Array
 from minisgl.kvcache.base import Namespace
 from minisgl.kvcache.slots import common_prefix_len
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.request import Request
 from minisgl.scheduler.waiting import Waiting
+from minisgl.utils.arrays import Int32Array
 from minisgl.utils.math import align_down, div_ceil
 
 # Tokens worth waiting a step for; or half of what is left, if that is less. Without such a bound, one common first

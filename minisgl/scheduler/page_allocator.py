@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minisgl.core.arrays import Int32Array
+from minisgl.utils.arrays import Int32Array
 
 
 class PageAllocator:

@@ -7,8 +7,8 @@ from collections.abc import Collection
 import numpy as np
 
 from minisgl.core import PageTableUpdate
-from minisgl.core.arrays import Int32Array
 from minisgl.scheduler.rows import RowIndex
+from minisgl.utils.arrays import Int32Array
 
 _EMPTY = np.empty(0, dtype=np.int32)
 

@@ -6,9 +6,9 @@ from collections.abc import Collection
 
 import numpy as np
 
-from minisgl.core.arrays import Int32Array
 from minisgl.scheduler.allocation import Allocation
 from minisgl.scheduler.page_table import PageTable
+from minisgl.utils.arrays import Int32Array
 
 
 def check_pages(

@@ -8,11 +8,11 @@ from enum import Enum
 import numpy as np
 
 from minisgl.core import SamplingParams, TokenLogprobs
-from minisgl.core.arrays import NO_IDS, Int32Array
 from minisgl.core.req import Member
 from minisgl.kvcache.base import PUBLIC, Namespace
 from minisgl.message import FinishReason, TokenReply
 from minisgl.scheduler.allocation import Allocation
+from minisgl.utils.arrays import NO_IDS, Int32Array
 
 
 class RequestState(Enum):

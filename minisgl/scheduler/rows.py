@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from minisgl.core.arrays import Int32Array
 from minisgl.core.reqs import Columns
+from minisgl.utils.arrays import Int32Array
 
 RowIndex = npt.NDArray[np.intp]  # NumPy takes numbers of this type five times as fast as others
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from minisgl.core import Batch, BatchResult, Limits
-from minisgl.core.arrays import NO_IDS, Int32Array
 from minisgl.core.reqs import Reqs
 from minisgl.env import ENV
 from minisgl.kvcache.base import Namespace
@@ -28,6 +27,7 @@ from minisgl.scheduler.planner import Planner
 from minisgl.scheduler.questions import answer
 from minisgl.scheduler.request import Request
 from minisgl.scheduler.reserve import RESERVES
+from minisgl.utils.arrays import NO_IDS, Int32Array
 
 
 def _nothing_in_flight() -> None:

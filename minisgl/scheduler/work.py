@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from minisgl.core.arrays import Int32Array
 from minisgl.core.req import Member
 from minisgl.scheduler.request import Request
 from minisgl.scheduler.rows import RowIndex
+from minisgl.utils.arrays import Int32Array
 
 Prompt = tuple[Request, int]  # a running request, and how many tokens known at its admission are computed
 

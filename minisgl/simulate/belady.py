@@ -15,9 +15,9 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from minisgl.core.arrays import Int32Array
 from minisgl.simulate.counts import HitCounts
 from minisgl.simulate.workload import Item, Workload
+from minisgl.utils.arrays import Int32Array
 
 Uses = tuple[list[int], list[int]]
 

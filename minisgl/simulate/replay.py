@@ -8,12 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from minisgl.core.arrays import Int32Array
 from minisgl.kvcache import RadixPrefixCache
 from minisgl.kvcache.base import BasePrefixCache, Watch
 from minisgl.scheduler.page_allocator import PageAllocator
 from minisgl.simulate.counts import HitCounts
 from minisgl.simulate.workload import Item, Workload
+from minisgl.utils.arrays import Int32Array
 
 _ALL = 1 << 60  # more watches than there are
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from minisgl.core import Batch, BatchResult, Limits, Req, SamplingParams
-from minisgl.core.arrays import Int32Array
 from minisgl.message import NextTokens, TokenReply, UserMsg
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.scheduler import Scheduler
@@ -19,6 +18,7 @@ from minisgl.simulate.config import SimulationConfig
 from minisgl.simulate.counts import HitCounts
 from minisgl.simulate.timeline import Life, Timeline
 from minisgl.simulate.workload import MAX_ID, Item, Workload
+from minisgl.utils.arrays import Int32Array
 from minisgl.utils.math import div_ceil
 
 END_TOKEN = MAX_ID  # what ends every output; the KV of a last token is never computed

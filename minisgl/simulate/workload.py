@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minisgl.core.arrays import Int32Array
 from minisgl.kvcache.slots import pages_to_slots
 from minisgl.simulate.trace import Run, Trace, TracedRequest
+from minisgl.utils.arrays import Int32Array
 from minisgl.utils.math import div_ceil
 
 MAX_ID = 2**31 - 2  # the greatest int32 is the end token

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tokenizers
 
-from minisgl.core.arrays import Int32Array
 from minisgl.tokenizer.chat import render_chat
+from minisgl.utils.arrays import Int32Array
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

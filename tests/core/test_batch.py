@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from minisgl.core import Batch, PageTableUpdate, Req, SamplingParams
-from minisgl.core.arrays import NO_IDS
+from minisgl.utils.arrays import NO_IDS
 
 NO_UPDATE = PageTableUpdate(NO_IDS, NO_IDS, NO_IDS)
 

@@ -13,10 +13,10 @@ from support.scripted_link import Item, ScriptedLink, logprob_of, make_engine_cl
 from support.tiny_model import EOS, make_tokenizer
 
 from minisgl.core import ContextLengthError, SamplingParams
-from minisgl.core.arrays import Int32Array
 from minisgl.llm import AsyncClient, Delta, EngineDied, Output
 from minisgl.message import EngineStats, UserMsg
 from minisgl.tokenizer import Tokenizer
+from minisgl.utils.arrays import Int32Array
 
 TEXT = "héllo wörld, 한글 🦀!"
 

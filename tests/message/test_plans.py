@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from minisgl.core import Batch, PageTableUpdate, PrefixGroup, Req, SamplingParams
-from minisgl.core.arrays import NO_IDS
 from minisgl.message.plans import PlanMsg, PlanReader, PlanWriter, order_codec
+from minisgl.utils.arrays import NO_IDS
 
 IDS = np.arange(1000, dtype=np.int32) * 7
 PARAMS = SamplingParams(temperature=0.5, logit_bias={7: -1.5}, stop_token_ids=[3], max_tokens=50)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minisgl.core.arrays import Int32Array
 from minisgl.kvcache import PUBLIC, Namespace
 from minisgl.scheduler.allocation import Allocation
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.growth import Growth
+from minisgl.utils.arrays import Int32Array
 from minisgl.utils.math import div_ceil
 
 

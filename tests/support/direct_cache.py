@@ -9,9 +9,9 @@ import numpy as np
 from support.hand_driven import HandDriven
 from support.radix_model import contents, nodes_of, tagged
 
-from minisgl.core.arrays import NO_IDS
 from minisgl.kvcache import BaseCacheHandle, Namespace
 from minisgl.scheduler.allocation import Allocation
+from minisgl.utils.arrays import NO_IDS
 
 Locked = tuple[Allocation, Sequence[int]]
 

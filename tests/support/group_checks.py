@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from minisgl.core import Batch, PrefixGroup
-from minisgl.core.arrays import Int32Array
 from minisgl.scheduler.cache_manager import CacheManager
+from minisgl.utils.arrays import Int32Array
 
 
 def check_groups(

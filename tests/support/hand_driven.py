@@ -13,11 +13,11 @@ from support.radix_model import NAMESPACES, lru_victims, tagged
 from support.serving import Serving, one_by_one
 
 from minisgl.core import Batch, ForwardInput, Req
-from minisgl.core.arrays import Int32Array
 from minisgl.kvcache import PUBLIC, Namespace
 from minisgl.kvcache.base import BasePrefixCache
 from minisgl.message import AbortMsg, FinishMsg, ProbeMsg, PurgeMsg, RequestMsg, StatsMsg, TokenReply
 from minisgl.scheduler.scheduler import Scheduler
+from minisgl.utils.arrays import Int32Array
 from minisgl.utils.math import div_ceil
 
 QUESTION = -1  # the uid of questions
