@@ -37,7 +37,7 @@ class BuildError(Exception):
 
 
 def build(compiler: str, cache_dir: Path, isa: str = "native") -> Path:
-    """Path of the shared library below `cache_dir`, built now unless it is there already (some 3 seconds).
+    """Path of the shared library below `cache_dir`, built now unless it is there already (10 to 20 seconds).
 
     isa: a key of INSTRUCTION_SETS. Processes that ask at the same time build it once. BuildError if the compiler
     cannot; ValueError if the processor could not run it.

@@ -12,10 +12,10 @@ from enum import IntEnum
 import torch
 
 from minisgl.kernel.cpu_ops import functions, is_dense
+from minisgl.utils.grouped_tensor import GROUP
 from minisgl.utils.math import div_ceil
 
 PANEL = 32  # outputs that lie side by side, as in csrc/grouped_weight.h
-GROUP = 32  # inputs that lie behind each other
 GATES = {None: 0, "silu": 1, "gelu_pytorch_tanh": 2}  # by the names that Hugging Face has, as in csrc/panel_linear.h
 _SOURCES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 

@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.attention import AttentionCase, Row, Shape, assert_close
 from support.attention_batches import BATCHES, MIXED, WINDOWED, windowed
+from support.needs import CPP_KERNELS
 
 from minisgl.attention import AttnForm, cpu_backend, create_attention_backend
 from minisgl.attention.shared_prefix import GroupCost
 from minisgl.core import Batch
 from minisgl.engine.staging import HostStaging
-from minisgl.kernel import cpu_ops
 
-pytestmark = pytest.mark.skipif(not cpu_ops.in_use(), reason="no C++ kernels here, or MINISGL_KERNELS=torch")
+pytestmark = CPP_KERNELS
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 

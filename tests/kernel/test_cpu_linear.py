@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from support.needs import CPP_KERNELS
 
 from minisgl.kernel import cpu_ops
 from minisgl.kernel.cpu_linear import FloatPanels, PackedLinear
 from minisgl.kernel.linear import GATES
 
 pytestmark = [
-    pytest.mark.skipif(not cpu_ops.in_use(), reason="no C++ kernels here, or MINISGL_KERNELS=torch"),
+    CPP_KERNELS,
     pytest.mark.usefixtures("instruction_set"),
 ]
 

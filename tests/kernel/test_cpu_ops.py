@@ -6,12 +6,13 @@ import inspect
 
 import pytest
 import torch
+from support.needs import CPP_KERNELS
 
 from minisgl import kernel
 from minisgl.kernel import cpu_ops, torch_ops
 
 pytestmark = [
-    pytest.mark.skipif(not cpu_ops.in_use(), reason="no C++ kernels here, or MINISGL_KERNELS=torch"),
+    CPP_KERNELS,
     pytest.mark.usefixtures("instruction_set"),
 ]
 

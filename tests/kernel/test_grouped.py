@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.needs import CPP_KERNELS
 
-from minisgl.kernel import cpu_ops, torch_ops
+from minisgl.kernel import torch_ops
 from minisgl.kernel.grouped import pack_groups
 from minisgl.kernel.linear import GATES
 from minisgl.utils.grouped_tensor import GroupedTensor
 
-pytestmark = pytest.mark.skipif(not cpu_ops.in_use(), reason="no C++ kernels here, or MINISGL_KERNELS=torch")
+pytestmark = CPP_KERNELS
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 BITS = pytest.mark.parametrize("bits", [4, 8])

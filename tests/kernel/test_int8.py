@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.needs import CPP_KERNELS
 
-from minisgl.kernel import cpu_ops, torch_ops
+from minisgl.kernel import torch_ops
 from minisgl.kernel.int8 import HALF_OFFSETS, SINGLE_OFFSETS, common_zero, pack_int8
 from minisgl.kernel.linear import GATES
 from minisgl.utils.grouped_tensor import GROUP, GroupedTensor
 
 pytestmark = [
-    pytest.mark.skipif(not cpu_ops.in_use(), reason="no C++ kernels here, or MINISGL_KERNELS=torch"),
+    CPP_KERNELS,
     pytest.mark.usefixtures("instruction_set"),
 ]
 

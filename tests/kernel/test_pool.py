@@ -9,10 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from support.needs import CPP_KERNELS
 
 from minisgl.kernel import cpu_ops, torch_ops
 
-pytestmark = pytest.mark.skipif(not cpu_ops.in_use(), reason="no C++ kernels here, or MINISGL_KERNELS=torch")
+pytestmark = CPP_KERNELS
 
 X = torch.randn(700, 1000, generator=torch.Generator().manual_seed(0))
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.needs import CPP_KERNELS
 
 from minisgl.kernel import cpu_ops, torch_ops
 from minisgl.kernel.rotation import rotate_and_store
 
 pytestmark = [
-    pytest.mark.skipif(not cpu_ops.in_use(), reason="no C++ kernels here, or MINISGL_KERNELS=torch"),
+    CPP_KERNELS,
     pytest.mark.usefixtures("instruction_set"),
 ]
 
