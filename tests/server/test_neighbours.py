@@ -16,6 +16,7 @@ import pytest
 from support.asgi import CHAT, COMPLETIONS, GENERATE, HI, Api, Exchange, ids_of
 from support.scripted_link import Item
 
+from minisgl.core import Limits
 from minisgl.llm.client import Client
 from minisgl.message import UserMsg
 from minisgl.server.endpoints import common, tokens
@@ -25,7 +26,8 @@ from minisgl.server.stream.chat import ChatAnswer
 from minisgl.server.stream.completions import CompletionAnswer
 from minisgl.server.stream.generate import GenerateAnswer
 
-NEIGHBOUR = {"prompt": "neighbour", "max_tokens": 500, "stream": True}
+NEIGHBOUR = {"prompt": "neighbour", "max_tokens": 100_000, "stream": True}  # it never ends by itself
+ROOM = Limits(258, 200_000, 10**6)
 LONG = "x" * 480
 LONG_IDS = ids_of(LONG)
 TOP = {"logprobs": True, "top_logprobs": 20}
@@ -33,7 +35,7 @@ SGLANG_TOP = {"return_logprob": True, "logprob_start_len": 0, "top_logprobs_num"
 SHORT = {"sampling_params": {"max_new_tokens": 2}}
 
 WORST = {
-    "a chat of many choices with all logprobs": (ChatAnswer, "whole", CHAT, {"messages": HI, "n": 8, **TOP}),
+    "a chat of many choices with all logprobs": (ChatAnswer, "whole", CHAT, {"messages": HI, "n": 8, "max_tokens": 480, **TOP}),
     "echoes with logprobs": (
         CompletionAnswer,
         "whole",
@@ -83,7 +85,7 @@ def test_a_neighbour_s_events_keep_coming(
     monkeypatch.setattr(common, "MANY_OBJECTS", 20)
 
     async def test() -> None:
-        api = Api(script, gate=Gate(max_running=100, max_queued=0))
+        api = Api(script, limits=ROOM, gate=Gate(max_running=100, max_queued=0))
         neighbour = Exchange(api, COMPLETIONS, NEIGHBOUR)
         await neighbour.body()
         waited = wait_for_events(neighbour, owner, name, monkeypatch)

@@ -29,7 +29,7 @@ HELLO = says("Hello")
 
 def slowly(request: UserMsg) -> Iterable[Item]:
     """x for ever, one each 10 ms."""
-    return itertools.chain.from_iterable(itertools.repeat((ids_of("x")[0], 0.01)))
+    return itertools.chain.from_iterable(itertools.repeat((ids_of("x")[0], 0.05)))
 
 
 def at_once(request: UserMsg) -> Iterable[Item]:

@@ -17,7 +17,7 @@ from minisgl.server.config import ServerConfig
 
 
 def slowly(request: UserMsg) -> Iterable[Item]:
-    return itertools.chain.from_iterable(itertools.repeat((ids_of("x")[0], 0.01)))
+    return itertools.chain.from_iterable(itertools.repeat((ids_of("x")[0], 0.05)))
 
 
 def test_a_request_that_took_too_long_is_not_sent_again() -> None:

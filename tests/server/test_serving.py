@@ -23,7 +23,7 @@ LONG = {"max_tokens": 500, "sampling_params": {"max_new_tokens": 500}}
 
 def slowly(request: UserMsg) -> Iterable[Item]:
     """x for ever, one each 10 ms."""
-    return itertools.chain.from_iterable(itertools.repeat((ids_of("x")[0], 0.01)))
+    return itertools.chain.from_iterable(itertools.repeat((ids_of("x")[0], 0.05)))
 
 
 def silently(request: UserMsg) -> Iterable[Item]:

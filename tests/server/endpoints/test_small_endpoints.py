@@ -28,7 +28,7 @@ def api() -> Api:
 
 
 def slowly(request: UserMsg) -> Iterable[Item]:
-    return itertools.chain.from_iterable(itertools.repeat((ids_of("x")[0], 0.01)))
+    return itertools.chain.from_iterable(itertools.repeat((ids_of("x")[0], 0.05)))
 
 
 def test_the_one_model_is_listed_and_shown(api: Api) -> None:
