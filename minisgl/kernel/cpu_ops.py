@@ -3,55 +3,13 @@
 Results have no history for autograd, which takes no note of changes in place either. Tensors are contiguous but where
 torch_ops allows strides. There are as few calls into torch as can be: after a matmul has swept the caches, each takes
 some 10 us.
-
-Calls keep the interpreter lock. Letting go of it for a few microseconds, some 200 times a step, made a step ten times
-as long while another thread was busy: Python hands the lock back only every 5 ms.
 """
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any
-
 import torch
 
-from minisgl.env import ENV
-from minisgl.kernel.cpu_build import BuildError, build
-from minisgl.utils.hardware import find_compiler
-from minisgl.utils.logging import get_logger
-
-logger = get_logger(__name__)
-
-DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
-
-# Arguments of the C functions: p pointer, n int64, f float, t number of threads. There is one for each dtype.
-_SIGNATURES = {
-    "rms_norm": "pnnnnnpfpt",
-    "add_rms_norm": "ppnnpft",
-    "rms_norm_wide": "pnnnnnpfpt",  # weights in float32
-    "add_rms_norm_wide": "ppnnpft",
-    "norm_linear": "ppppnfnpt>t",
-    "rotate_and_store": "pnnnnpppppppnft",
-    "silu_and_mul": "pnnpt",
-    "gelu_tanh_and_mul": "pnnpt",
-    "apply_rotary": "pnnnnppt",
-    "store_cache": "pppnnppnnt",
-    "attention": "ppnppppt>t",
-    "linear": "ppnpt>t",
-    "pack_floats": "pnnnnnpt",
-}
-_OF_GROUPS = {  # on codes, which are uint8
-    "packed_bytes": "nnn>n",
-    "pack_groups": "pppnnnpt",
-    "nanoseconds_taken": ">n",  # on nothing
-    "strip_bytes": "nnnn>n",
-    "pack_strips": "pppnnnnpt",
-}
-_CTYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "t": ctypes.c_int}
-
-Functions = Mapping[tuple[str, torch.dtype], Callable[..., Any]]
+from minisgl.kernel.cpu_library import DTYPES, Function, functions
 
 
 def can_take(x: torch.Tensor) -> bool:
@@ -68,39 +26,6 @@ def seconds_taken() -> float:
     """What linear layers, attention and `rotate_and_store` have taken in this process; 0 without a library."""
     found = functions()
     return found["nanoseconds_taken", torch.uint8]() / 1e9 if found else 0.0
-
-
-@cache
-def functions() -> Functions:
-    """By name and dtype; empty without a library, for which the log has the reason.
-
-    ValueError if the processor lacks what MINISGL_CPU_ISA says.
-    """
-    if ENV.KERNELS.value == "torch":
-        return {}
-    compiler = find_compiler()
-    if compiler is None:
-        logger.info("no C++ compiler was found; the slower kernels of torch are used")
-        return {}
-    try:
-        library = ctypes.PyDLL(str(build(compiler, ENV.CACHE_DIR.value, ENV.CPU_ISA.value)))
-    except (BuildError, OSError) as error:
-        logger.warning("the C++ kernels could not be built; the slower ones of torch are used: %s", error)
-        return {}
-    found = {
-        (name, dtype): _declare(library, f"{name}_{suffix}", letters)
-        for name, letters in _SIGNATURES.items()
-        for dtype, suffix in DTYPES.items()
-    }
-    return found | {(name, torch.uint8): _declare(library, name, letters) for name, letters in _OF_GROUPS.items()}
-
-
-def _declare(library: ctypes.CDLL, name: str, letters: str) -> Callable[..., Any]:
-    """letters: of the arguments, and after a ">" that of the result."""
-    function = getattr(library, name)
-    arguments, _, result = letters.partition(">")
-    function.argtypes, function.restype = [_CTYPES[letter] for letter in arguments], _CTYPES.get(result)
-    return function  # type: ignore[no-any-return]
 
 
 def is_dense(x: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
@@ -135,7 +60,7 @@ def add_rms_norm(x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, 
     return x
 
 
-def _of_weight(name: str, x: torch.Tensor, weight: torch.Tensor) -> Callable[..., Any]:
+def _of_weight(name: str, x: torch.Tensor, weight: torch.Tensor) -> Function:
     """The function of that name for a weight of x's dtype, or of float32."""
     assert weight.dtype in (x.dtype, torch.float32), (x.dtype, weight.dtype)
     assert is_dense(weight, x.shape[-1:], weight.dtype), (x.shape, weight.shape, weight.stride())

@@ -12,8 +12,8 @@ from itertools import accumulate
 
 import torch
 
+from minisgl.kernel.cpu_library import functions
 from minisgl.kernel.cpu_linear import PANEL, Kind, PackedLinear
-from minisgl.kernel.cpu_ops import functions
 from minisgl.utils.grouped_tensor import GROUP, GroupedTensor
 
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import torch
 
+from minisgl.kernel.cpu_library import functions
 from minisgl.kernel.cpu_linear import Kind, PackedLinear
-from minisgl.kernel.cpu_ops import functions
 from minisgl.kernel.grouped import aligned
 from minisgl.utils.grouped_tensor import GROUP, GroupedTensor
 

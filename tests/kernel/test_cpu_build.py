@@ -11,7 +11,7 @@ import torch
 
 from minisgl import kernel
 from minisgl.env import ENV
-from minisgl.kernel import cpu_build, cpu_ops
+from minisgl.kernel import cpu_build, cpu_library
 from minisgl.utils.hardware import find_compiler
 
 
@@ -19,9 +19,9 @@ from minisgl.utils.hardware import find_compiler
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Nothing loaded, nothing built."""
     monkeypatch.setattr(ENV.CACHE_DIR, "value", tmp_path)
-    cpu_ops.functions.cache_clear()
+    cpu_library.functions.cache_clear()
     yield
-    cpu_ops.functions.cache_clear()
+    cpu_library.functions.cache_clear()
 
 
 def script(path: Path, text: str) -> str:
@@ -90,7 +90,7 @@ def test_without_a_working_compiler_torch_does_it_and_the_log_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(ENV.KERNELS, "value", "auto")
-    monkeypatch.setattr(cpu_ops, "find_compiler", lambda: script(tmp_path / "c++", "echo out of order >&2; exit 1"))
+    monkeypatch.setattr(cpu_library, "find_compiler", lambda: script(tmp_path / "c++", "echo out of order >&2; exit 1"))
     with caplog.at_level(logging.WARNING):
         out = kernel.silu_and_mul(torch.ones(1, 2))
     torch.testing.assert_close(out, torch.tensor([[0.7310586]]))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from minisgl.env import ENV
-from minisgl.kernel import cpu_ops
+from minisgl.kernel import cpu_library
 from minisgl.kernel.cpu_build import INSTRUCTION_SETS, missing_for
 
 AVAILABLE = [isa for isa in INSTRUCTION_SETS if not missing_for(isa)]
@@ -21,7 +21,7 @@ def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
     """MINISGL_CPU_ISA is each in turn, and the C++ kernels are those built for it."""
     before, isa = ENV.CPU_ISA.value, str(request.param)
     ENV.CPU_ISA.value = isa
-    cpu_ops.functions.cache_clear()
+    cpu_library.functions.cache_clear()
     yield isa
     ENV.CPU_ISA.value = before
-    cpu_ops.functions.cache_clear()
+    cpu_library.functions.cache_clear()

@@ -6,6 +6,7 @@
 #include "attention.h"
 #include "elementwise.h"
 #include "linear.h"
+#include "recorded.h"
 
 // What the calls that make up a step have taken so far, for the account of what the host does besides. Calls never
 // overlap, for they keep Python's lock.
@@ -34,6 +35,9 @@ void with_type(int64_t wide, Body body) {
     if (wide) body(static_cast<const float*>(nullptr));
     else body(static_cast<const T*>(nullptr));
 }
+
+#define RECORDED(KERNEL)                                                                                               \
+    int recorded_##KERNEL(const Argument* args) { return call_with(KERNEL, args); }
 
 #define KERNELS(T, SUFFIX)                                                                                             \
     void rms_norm_##SUFFIX(const T* x, int64_t tokens, int64_t heads, int64_t n, int64_t token_stride,                 \
@@ -92,6 +96,18 @@ void with_type(int64_t wide, Body body) {
             });                                                                                                        \
         });                                                                                                            \
     }                                                                                                                  \
+    RECORDED(rms_norm_##SUFFIX)                                                                                        \
+    RECORDED(add_rms_norm_##SUFFIX)                                                                                    \
+    RECORDED(rms_norm_wide_##SUFFIX)                                                                                   \
+    RECORDED(add_rms_norm_wide_##SUFFIX)                                                                               \
+    RECORDED(silu_and_mul_##SUFFIX)                                                                                    \
+    RECORDED(gelu_tanh_and_mul_##SUFFIX)                                                                               \
+    RECORDED(rotate_and_store_##SUFFIX)                                                                                \
+    RECORDED(apply_rotary_##SUFFIX)                                                                                    \
+    RECORDED(store_cache_##SUFFIX)                                                                                     \
+    RECORDED(attention_##SUFFIX)                                                                                       \
+    RECORDED(linear_##SUFFIX)                                                                                          \
+    RECORDED(norm_linear_##SUFFIX)                                                                                     \
     void pack_floats_##SUFFIX(const void* source, int64_t source_type, int64_t stride, int64_t rows, int64_t inputs,   \
                               int64_t first, void* tiles, int threads) {                                               \
         const auto pack = [&](auto* from) {                                                                            \
@@ -106,6 +122,8 @@ void with_type(int64_t wide, Body body) {
 extern "C" {
 KERNELS(float, float32)
 KERNELS(bfloat16, bfloat16)
+
+int64_t call_recorded(const Recorded* calls, int64_t n) { return call_again(calls, n); }
 
 int64_t nanoseconds_taken() { return time_taken.count(); }
 

@@ -1,0 +1,120 @@
+"""The C++ library (csrc/): built or found, loaded, and its functions with the types of their arguments.
+
+Calls keep the interpreter lock. Letting go of it for a few microseconds, some 200 times a step, made a step ten times
+as long while another thread was busy: Python hands the lock back only every 5 ms.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, ClassVar
+
+import torch
+
+from minisgl.env import ENV
+from minisgl.kernel.cpu_build import BuildError, build
+from minisgl.utils.hardware import find_compiler
+from minisgl.utils.logging import get_logger
+
+logger = get_logger(__name__)
+
+DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+
+# Arguments of the C functions: p pointer, n int64, f float, t number of threads. There is one for each dtype.
+_OF_A_FORWARD_PASS = {
+    "rms_norm": "pnnnnnpfpt",
+    "add_rms_norm": "ppnnpft",
+    "rms_norm_wide": "pnnnnnpfpt",  # weights in float32
+    "add_rms_norm_wide": "ppnnpft",
+    "norm_linear": "ppppnfnpt>t",
+    "rotate_and_store": "pnnnnpppppppnft",
+    "silu_and_mul": "pnnpt",
+    "gelu_tanh_and_mul": "pnnpt",
+    "apply_rotary": "pnnnnppt",
+    "store_cache": "pppnnppnnt",
+    "attention": "ppnppppt>t",
+    "linear": "ppnpt>t",
+}
+_OF_LOADING = {"pack_floats": "pnnnnnpt"}
+_OF_GROUPS = {  # on codes, which are uint8
+    "packed_bytes": "nnn>n",
+    "pack_groups": "pppnnnpt",
+    "strip_bytes": "nnnn>n",
+    "pack_strips": "pppnnnnpt",
+    "nanoseconds_taken": ">n",  # on nothing
+    "call_recorded": "pn>n",  # on anything
+}
+_CTYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "t": ctypes.c_int}
+
+
+class Argument(ctypes.Union):
+    """csrc/recorded.h has the same."""
+
+    _fields_ = (("number", ctypes.c_int64), ("fraction", ctypes.c_float), ("pointer", ctypes.c_void_p))
+
+
+class Function:
+    """A C function. letters: of its arguments, and after a ">" that of its result.
+
+    listener: is told of every call that can be made again, after it, with what `again` and `arguments` want.
+    """
+
+    listener: ClassVar[Callable[[Function, tuple[Any, ...]], None] | None] = None
+
+    def __init__(self, library: ctypes.CDLL, name: str, letters: str) -> None:
+        self.name = name
+        self._letters, _, result = letters.partition(">")
+        self._call = getattr(library, name)
+        self._call.argtypes = [_CTYPES[letter] for letter in self._letters]
+        self._call.restype = _CTYPES.get(result)
+        self.again: int | None = None  # address of what calls it with `arguments`
+
+    def __call__(self, *args: Any) -> Any:
+        result = self._call(*args)
+        if Function.listener is not None:
+            Function.listener(self, args)
+        return result
+
+    def arguments(self, args: tuple[Any, ...]) -> ctypes.Array[Argument]:
+        """The arguments of a call as the library keeps them."""
+        kept = (Argument * len(args))()
+        for place, letter, value in zip(kept, self._letters, args, strict=True):
+            if letter == "f":
+                place.fraction = value
+            elif letter == "p":
+                place.pointer = value
+            else:
+                place.number = value
+        return kept
+
+
+Functions = Mapping[tuple[str, torch.dtype], Function]
+
+
+@cache
+def functions() -> Functions:
+    """By name and dtype; empty without a library, for which the log has the reason.
+
+    ValueError if the processor lacks what MINISGL_CPU_ISA says.
+    """
+    if ENV.KERNELS.value == "torch":
+        return {}
+    compiler = find_compiler()
+    if compiler is None:
+        logger.info("no C++ compiler was found; the slower kernels of torch are used")
+        return {}
+    try:
+        library = ctypes.PyDLL(str(build(compiler, ENV.CACHE_DIR.value, ENV.CPU_ISA.value)))
+    except (BuildError, OSError) as error:
+        logger.warning("the C++ kernels could not be built; the slower ones of torch are used: %s", error)
+        return {}
+    found: dict[tuple[str, torch.dtype], Function] = {}
+    for dtype, suffix in DTYPES.items():
+        for name, letters in (_OF_A_FORWARD_PASS | _OF_LOADING).items():
+            found[name, dtype] = Function(library, f"{name}_{suffix}", letters)
+        for name in _OF_A_FORWARD_PASS:
+            again = getattr(library, f"recorded_{name}_{suffix}")
+            found[name, dtype].again = ctypes.cast(again, ctypes.c_void_p).value
+    return found | {(name, torch.uint8): Function(library, name, letters) for name, letters in _OF_GROUPS.items()}
