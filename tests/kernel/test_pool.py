@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from support.needs import CPP_KERNELS
 
 from minisgl.kernel import cpu_ops, torch_ops
+from minisgl.kernel.cpu_build import SOURCES
+from minisgl.utils.hardware import find_compiler
 
 pytestmark = CPP_KERNELS
 
@@ -40,15 +44,31 @@ def test_fewer_threads_than_before_will_do():
         assert cpu_ops.silu_and_mul(X).isfinite().all()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_fork_computes_without_the_threads_that_it_did_not_get():
-    torch.set_num_threads(3)
+def test_two_threads_of_python_compute_at_once():
+    torch.set_num_threads(2)
     expected = cpu_ops.silu_and_mul(X)
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if bytes(cpu_ops.silu_and_mul(X).numpy()) == bytes(expected.numpy()) else 1)
-    assert os.waitpid(child, 0)[1] == 0
+    equal: list[bool] = []
+
+    def compute() -> None:
+        equal.extend(torch.equal(cpu_ops.silu_and_mul(X), expected) for _ in range(20))
+
+    threads = [threading.Thread(target=compute) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert equal == [True] * 60
+
+
+@pytest.mark.nightly
+def test_no_two_threads_touch_the_same_memory_at_once(tmp_path: Path):
+    """As ThreadSanitizer sees it."""
+    compiler, program = find_compiler(), tmp_path / "pool_stress"
+    assert compiler
+    flags = ["-std=c++17", "-O1", "-g1", "-pthread", "-fsanitize=thread", f"-I{SOURCES}"]
+    subprocess.run([compiler, *flags, Path(__file__).with_name("pool_stress.cpp"), "-o", program], check=True)
+    done = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,30 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <limits>
 
 #include "pool.h"
 
 constexpr int64_t MIN_WORK = 1 << 17;  // multiplications from which on a second thread pays: some 20 us for one
 constexpr int64_t BLOCKS = 8;          // of a thread's share: as much of it others can take from a thread that is late
+
+// Cores that this thread may use, looked up now and then, for it may be told to keep to some. Threads beyond them would
+// only take each other's time.
+inline int num_cores() {
+#if defined(__linux__)
+    static thread_local int cores = 0, calls = 0;
+    if (calls++ % 4096 == 0) {
+        cpu_set_t allowed;
+        const bool is_known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;  // not where there are 1,024 and more
+        cores = is_known ? CPU_COUNT(&allowed) : std::numeric_limits<int>::max();
+    }
+    return cores;
+#else
+    return std::numeric_limits<int>::max();
+#endif
+}
 
 // body(i) for 0 <= i < n, `size` in a row on one thread.
 template <class Body>
@@ -15,7 +33,7 @@ inline void parallel_blocks(int64_t n, int64_t size, int64_t work, int threads, 
     const auto run = [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; i++) body(i);
     };
-    if (threads > 1 && n > 1 && work > MIN_WORK) Pool::shared().run(n, size, threads, run);
+    if (threads > 1 && n > 1 && work > MIN_WORK) Pool::shared().run(n, size, std::min(threads, num_cores()), run);
     else run(0, n);
 }
 

@@ -16,6 +16,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <new>
 #include <thread>
 
 // Lets the core's other thread go first, or saves power, for some 10 to 50 ns.
@@ -48,25 +49,30 @@ public:
 
     // One for the process, never destroyed: its threads do not end either. A fork gets none of them, so a pool anew.
     static Pool& shared() {
-        static const int once = pthread_atfork(nullptr, nullptr, [] { instance() = new Pool; });
+        alignas(Pool) static char memory[sizeof(Pool)];
+        static Pool* const pool = new (memory) Pool;
+        static const int once = pthread_atfork(nullptr, nullptr, [] { new (memory) Pool; });
         (void)once;
-        return *instance();
+        return *pool;
     }
 
     // body(begin, end) for blocks of `size` items that together are [0, n), on at most `threads` threads, of which the
-    // caller's is one. Where another thread has the pool, or a body calls this itself, the caller does it all.
+    // caller's is one. Where another thread has the pool, or a body calls this itself, the caller does it all. Where a
+    // body throws std::bad_alloc, so does this, when no thread is at work any more; some items are left undone.
     template <class Body>
-    void run(int64_t n, int64_t size, int threads, const Body& body) noexcept {
+    void run(int64_t n, int64_t size, int threads, const Body& body) {
         if (in_use_.test_and_set(std::memory_order_acquire)) return body(0, n);
-        threads = std::min(threads, MAX_THREADS);
-        while (num_threads_ < threads) std::thread(&Pool::serve, this, num_threads_++).detach();
+        threads = start(std::min(threads, MAX_THREADS));
+        has_memory_.store(true, std::memory_order_relaxed);
         job_ = {[](const void* of, int64_t begin, int64_t end) { (*static_cast<const Body*>(of))(begin, end); },
                 &body, n, std::max(size, (n + MAX_BLOCKS - 1) / MAX_BLOCKS)};
         share_out(threads);
         work(0, threads);
         const auto is_over = [&] { return num_open_.load(std::memory_order_acquire) == 0; };
         while (!spin(20, is_over)) sched_yield();  // a thread that has begun may wait for this very core
+        const bool had_memory = has_memory_.load(std::memory_order_relaxed);
         in_use_.clear(std::memory_order_release);
+        if (!had_memory) throw std::bad_alloc();
     }
 
 private:
@@ -83,10 +89,20 @@ private:
     };
     static constexpr uint64_t MASK = (1 << 20) - 1;
     static constexpr int64_t AWAKE = 200;  // microseconds: some calls of a decoder layer apart
+    static constexpr uint64_t PATIENCE = 10000;  // calls: some 50 steps
 
-    static Pool*& instance() {
-        static Pool* pool = new Pool;
-        return pool;
+    // Starts threads that are missing; how many of those wanted there are. One that cannot start is done without, and
+    // not tried again soon, since that takes time.
+    int start(int wanted) {
+        while (num_threads_ < wanted && number_ >= next_start_) {
+            try {
+                std::thread(&Pool::serve, this, num_threads_).detach();
+                num_threads_++;
+            } catch (const std::exception&) {
+                next_start_ = number_ + PATIENCE;
+            }
+        }
+        return std::min(wanted, num_threads_);
     }
 
     void share_out(int threads) {
@@ -108,9 +124,17 @@ private:
         for (int i = 0; i < threads; i++) {
             std::atomic<uint64_t>& word = shares_[(me + i) % threads].word;
             for (int64_t block; (block = take(word, i == 0)) >= 0;) {
-                job_.run(job_.body, block * job_.size, std::min((block + 1) * job_.size, job_.n));
+                if (has_memory_.load(std::memory_order_relaxed)) do_block(block);
                 num_open_.fetch_sub(1, std::memory_order_acq_rel);
             }
+        }
+    }
+
+    void do_block(int64_t block) noexcept {
+        try {
+            job_.run(job_.body, block * job_.size, std::min((block + 1) * job_.size, job_.n));
+        } catch (const std::bad_alloc&) {
+            has_memory_.store(false, std::memory_order_relaxed);
         }
     }
 
@@ -145,8 +169,10 @@ private:
     Job job_{};
     int num_threads_ = 1;  // that there are, with the caller's
     uint64_t number_ = 0;  // of the call
+    uint64_t next_start_ = 0;  // number of the call from which on a thread may be started
     std::atomic<uint64_t> called_{0};
     std::atomic<int64_t> num_open_{0};  // blocks that are not done
+    std::atomic<bool> has_memory_{true};  // whether all blocks so far had what they wanted
     std::atomic<int> num_asleep_{0};
     std::mutex mutex_;
     std::condition_variable bell_;
