@@ -61,10 +61,13 @@ class BaseAttnBackend(ABC):
 
     can_capture: whether its forward passes of decodes may be captured in a CUDA graph, and replayed after a new plan.
     can_capture_prompts: those of prompts too, with decodes beside them or none.
+    can_record: whether its forward passes of any batch may be recorded on a tape (`kernel.tape`), with metadata from
+    `pin`, and played after `refill`.
     """
 
     can_capture: bool = False
     can_capture_prompts: bool = False
+    can_record: bool = False
 
     def can_replay(self, batch: Batch) -> bool:
         """Whether a batch does well as a graph: where not, it is to be planned and run as it is."""
@@ -78,6 +81,14 @@ class BaseAttnBackend(ABC):
         with prompts; those beyond T have nothing to do. What goes through `staging` has capacities then that follow
         from `padded`.
         """
+
+    def pin(self, meta: Any) -> Any:
+        """A copy that stays where it is in memory. Only if `can_record`; so for `refill`."""
+        raise NotImplementedError
+
+    def refill(self, pinned: Any, meta: Any) -> None:
+        """Make it a copy of the metadata of another batch of as many tokens."""
+        raise NotImplementedError
 
     @abstractmethod
     def forward(

@@ -27,6 +27,8 @@ CpuAttnMetadata = tuple[AttentionPlan, ...]
 class CpuAttnBackend(BaseAttnBackend):
     """There is a plan for each window that layers have. A window that hides nothing in a batch is none."""
 
+    can_record = True
+
     def __init__(self, config: AttnConfig) -> None:
         self._config = config
         form = config.form
@@ -39,6 +41,16 @@ class CpuAttnBackend(BaseAttnBackend):
         windows = [window if window < longest else 0 for window in self._config.form.windows]
         plans = {window: self._plan(batch, window) for window in set(windows)}
         return tuple(plans[window] for window in windows)
+
+    def pin(self, meta: CpuAttnMetadata) -> CpuAttnMetadata:
+        windows = self._config.form.windows
+        by_window = {window: plan.copy() for window, plan in zip(windows, meta, strict=True)}
+        return tuple(by_window[window] for window in windows)
+
+    def refill(self, pinned: CpuAttnMetadata, meta: CpuAttnMetadata) -> None:
+        for window in set(self._config.form.windows):
+            layer = self._config.form.windows.index(window)
+            pinned[layer].become(meta[layer])
 
     def forward(
         self,

@@ -16,6 +16,7 @@ from minisgl.engine.graphs import GraphPool, Key, largest_first, prefill_batch, 
 from minisgl.engine.inputs import PageTable, PageTableCells, StepInputs, stage_cells, stage_decodes, stage_inputs
 from minisgl.engine.sampler import Sampler
 from minisgl.engine.staging import make_staging
+from minisgl.engine.tapes import ModelTapes
 from minisgl.kernel import begin_step, mark_broken
 from minisgl.models.base import BaseCausalLM
 
@@ -60,6 +61,7 @@ class Step:
         self._sampler = sampler
         self._staging = make_staging(page_table.device.device)
         self._graphs = GraphPool()
+        self._tapes = ModelTapes(model)
         self.last_tokens = torch.full_like(page_table.device[:, 0], -1)
         self._row_numbers = torch.arange(len(self.last_tokens), dtype=torch.int32, device=self.last_tokens.device)
 
@@ -107,8 +109,7 @@ class Step:
 
     def _run_model(self, staged: Staged) -> torch.Tensor:
         ctx = self._ctx.with_step(staged.metadata, staged.inputs.out_loc)
-        hidden: torch.Tensor = self._model(staged.inputs.input_ids, staged.inputs.positions, ctx)
-        return hidden
+        return self._tapes.run(staged.inputs, ctx)
 
     def capture(self, sizes: Sequence[int], max_seq_len: int) -> None:
         """Make the graphs for decode batches of these padded sizes."""

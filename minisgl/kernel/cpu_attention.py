@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import torch
 
-from minisgl.kernel.cpu_ops import functions, has_dense_rows, is_dense
+from minisgl.kernel.cpu_library import functions
+from minisgl.kernel.cpu_ops import has_dense_rows, is_dense
 from minisgl.utils.arrays import Int32Array
 
 CHUNK = 64  # tokens that are weighed together, counted from the first of a text
@@ -78,6 +79,19 @@ class AttentionPlan(ctypes.Structure):
         self._kept = page_table
         self.num_tokens = int(rows[-1, 1] + rows[-1, 2])
         self._out = torch.empty(0)
+
+    def copy(self) -> AttentionPlan:
+        """The same somewhere else."""
+        copied = AttentionPlan.__new__(AttentionPlan)
+        copied._out = torch.empty(0)
+        copied.become(self)
+        return copied
+
+    def become(self, plan: AttentionPlan) -> None:
+        """Change to another plan, where this one lies."""
+        ctypes.memmove(ctypes.addressof(self), ctypes.addressof(plan), ctypes.sizeof(plan))
+        self.rows_read, self.ranges_read, self.tokens_read = plan.rows_read, plan.ranges_read, plan.tokens_read
+        self._kept, self.num_tokens = plan._kept, plan.num_tokens
 
     def out_like(self, q: torch.Tensor) -> torch.Tensor:
         """[T, Hq * D] of q's dtype: the same for every layer, for fresh memory takes longer to get than to fill."""

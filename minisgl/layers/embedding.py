@@ -87,7 +87,7 @@ class VocabParallelEmbedding(Layer):
         if self._table is None:
             assert self.weight is not None
             return F.embedding(ids, self.weight)
-        return self._table.map_rows(lambda part: part[ids]).dequantize().to(self.dtype)
+        return self._table.map_rows(lambda part: part.index_select(0, ids)).dequantize().to(self.dtype)
 
     def partial(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Vectors of the ids that this rank holds, zeros for the others."""
