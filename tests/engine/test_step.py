@@ -26,9 +26,9 @@ from minisgl.kernel import triton
 from minisgl.kvcache.pool import MHAKVCache
 
 if importlib.util.find_spec("triton") is not None:
-    from support.interpreted import allow_loaded_bounds
+    from support import interpreted
 
-    allow_loaded_bounds()
+    interpreted.prepare()
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.interpreted import allow_loaded_bounds
 from support.paged_work import PagedRows, assert_joins_as
 from support.windowed_layers import LAYERS
 
@@ -14,7 +13,6 @@ from minisgl.kernel import torch_attention
 from minisgl.kernel.attention_work import ITEM_FIELDS, DecodeConfig, Weighing, decode_config
 from minisgl.kernel.triton import decode
 
-allow_loaded_bounds()
 SMALL = DecodeConfig(block=16, num_warps=4, stages=2, programs_per_sm=1)
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 LENS = [40, 17, 1, 90]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from support.interpreted import allow_loaded_bounds
 
 from minisgl.kernel import torch_moe
 from minisgl.kernel.triton import moe, moe_plan
 
-allow_loaded_bounds()
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TILINGS = [moe.ExpertTiling(16, 16, 16, 2, 4), moe.ExpertTiling(32, 16, 32, 2, 4)]
 

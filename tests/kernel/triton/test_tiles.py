@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from support.interpreted import allow_loaded_bounds
 from support.paged_work import PagedRows, assert_joins_as
 from support.windowed_layers import LAYERS
 
@@ -15,7 +14,6 @@ from minisgl.kernel import torch_attention
 from minisgl.kernel.attention_work import TileConfig, Weighing, tile_config
 from minisgl.kernel.triton import merge, tiles
 
-allow_loaded_bounds()
 SMALL = TileConfig(rows=16, block=16, num_warps=4, stages=2)
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
