@@ -35,11 +35,12 @@ def is_dense(x: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> boo
 
 def has_dense_rows(x: torch.Tensor) -> bool:
     """Whether x[i] of x [T, H, D] is one run of memory for every i."""
-    return x.stride(2) == 1 and (x.stride(1) == x.shape[2] or x.shape[1] == 1)
+    _, heads, dim = x.shape
+    return ((x.stride(2) == 1 or dim == 1) and (x.stride(1) == dim or heads == 1)) or x.numel() == 0
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    assert x.stride(-1) == 1, x.stride()
+    assert x.stride(-1) == 1 or x.shape[-1] == 1 or x.numel() == 0, x.stride()
     assert x.dim() in (2, 3), x.shape
     out = torch.empty(x.shape, dtype=x.dtype)
     heads, head_stride = (x.shape[1], x.stride(1)) if x.dim() == 3 else (1, 0)

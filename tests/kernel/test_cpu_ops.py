@@ -71,6 +71,25 @@ def test_rms_norm_of_zeros_is_zero():
 
 
 @DTYPES
+def test_what_is_no_number_or_immense_stays_in_its_row(dtype: torch.dtype):
+    x, rows = random(70, 100, dtype=dtype), [3, 17, 40, 60]
+    for row, value in zip(rows, (torch.nan, -torch.inf, torch.finfo(dtype).max, 1e-40), strict=True):
+        x[row, 7::13] = value
+    others = torch.ones(70, dtype=torch.bool).index_fill_(0, torch.tensor(rows), False)
+    weight, residual = torch.ones(100, dtype=dtype), torch.zeros(70, 100, dtype=dtype)
+    for operation in (
+        lambda x, residual: cpu_ops.rms_norm(x, weight, 1e-5),
+        lambda x, residual: cpu_ops.add_rms_norm(x.clone(), residual, weight, 1e-5),
+        lambda x, residual: cpu_ops.silu_and_mul(x),
+        lambda x, residual: cpu_ops.gelu_tanh_and_mul(x),
+    ):
+        got = operation(x, residual.clone())
+        assert torch.equal(got[others], operation(x[others], residual[others]))
+        assert not got[[3, 17]].isfinite().all(dim=1).any()
+        assert got[60].isfinite().all()
+
+
+@DTYPES
 @SIZES
 @TOKENS
 def test_add_rms_norm_and_the_sum_that_it_leaves(tokens: int, size: int, dtype: torch.dtype):
@@ -94,11 +113,10 @@ def test_a_gate(name: str, tokens: int, size: int, dtype: torch.dtype):
 
 @GATES
 def test_a_gate_of_extremes(name: str):
-    gate = torch.tensor([[-1e30, -200.0, -88.5, -20.0, 0.0, 20.0, 200.0, 1e30, float("nan")]])
+    gate = torch.tensor([[-3.4e38, -1e30, -200.0, -88.5, -20.0, 0.0, 20.0, 200.0, 1e30, 3.4e38, float("nan")]])
     expected = getattr(torch_ops, name)(torch.cat([gate, torch.ones_like(gate)], dim=-1))
     got = getattr(cpu_ops, name)(torch.cat([gate, torch.ones_like(gate)], dim=-1))
-    torch.testing.assert_close(got[:, 1:], expected[:, 1:], rtol=1e-5, atol=1e-30, equal_nan=True)
-    assert abs(got[0, 0]) < 1e-6
+    torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-30, equal_nan=True)
 
 
 @DTYPES
@@ -138,6 +156,51 @@ def test_store_cache_takes_every_fourth_of_a_list_of_slots():
     slots = torch.arange(20)[::4]
     cpu_ops.store_cache(*caches, slots, kv, kv)
     assert torch.equal(caches[0, slots], kv)
+
+
+@DTYPES
+@pytest.mark.parametrize("shape", [(0, 2, 24), (3, 0, 24), (0, 2, 1), (5, 1, 1), (5, 2, 1), (1, 1, 24)], ids=str)
+def test_strides_of_what_is_empty_or_one_mean_nothing(shape: tuple[int, int, int], dtype: torch.dtype):
+    """Torch gives such dimensions any stride, one of 0 too."""
+    tokens, heads, dim = shape
+    slots, weight = torch.randperm(9, generator=torch.Generator().manual_seed(0))[:tokens], random(dim, dtype=dtype)
+    dense = random(*shape, dtype=dtype)
+    strides = [7 if n <= 1 else stride for n, stride in zip(shape, (heads * dim, dim, 1), strict=True)]
+    kv = torch.zeros(2000, dtype=dtype).as_strided(shape, strides).copy_(dense)
+    caches = torch.zeros(2, 9, heads, dim, dtype=dtype)
+    cpu_ops.store_cache(*caches, slots, kv, kv)
+    for cache in caches:
+        assert torch.equal(cache[slots], dense)
+    assert torch.equal(cpu_ops.rms_norm(kv, weight, 1e-5), cpu_ops.rms_norm(dense, weight, 1e-5))
+
+
+def shifted(x: torch.Tensor) -> torch.Tensor:
+    """The same numbers one element off any boundary, with NaN around them."""
+    return torch.full((x.numel() + 2,), torch.nan, dtype=x.dtype)[1:-1].view(x.shape).copy_(x)
+
+
+@DTYPES
+@pytest.mark.parametrize("dim", [2, 24, 100])
+@pytest.mark.parametrize("tokens", [1, 7])
+def test_where_numbers_lie_in_memory_changes_nothing(tokens: int, dim: int, dtype: torch.dtype):
+    qkv, gate_up = random(tokens, 4, dim, dtype=dtype), random(tokens, 2 * dim, dtype=dtype)
+    weight, turns = random(dim, dtype=dtype, seed=1), random(2, tokens, 1, dim, dtype=dtype, seed=2)
+    slots = torch.arange(tokens, dtype=torch.int32)
+    results: list[list[torch.Tensor]] = []
+    for place in (torch.clone, shifted):
+        heads, caches = place(qkv), [place(torch.zeros(9, 1, dim, dtype=dtype)) for _ in range(4)]
+        x, residual = place(gate_up[:, :dim].contiguous()), place(gate_up[:, dim:].contiguous())
+        normed = [cpu_ops.rms_norm(x, place(weight), 1e-5), cpu_ops.add_rms_norm(x, residual, place(weight), 1e-5)]
+        cos, sin = (place(turn) for turn in turns)
+        cpu_ops.store_cache(caches[0], caches[1], slots, heads[:, 2:3], heads[:, 3:])
+        cpu_ops.apply_rotary(heads, cos, sin, 3)
+        cpu_ops.rotate_and_store(heads, cos, sin, 2, 1, caches[2], caches[3], slots, place(weight), place(weight), 1e-5)
+        gates = [cpu_ops.silu_and_mul(place(gate_up)), cpu_ops.gelu_tanh_and_mul(place(gate_up))]
+        results.append([heads, *caches, residual, *normed, *gates])
+        around = [x, residual, heads, *caches] if place is shifted else []
+        assert all(t.untyped_storage().nbytes() == (t.numel() + 2) * t.itemsize for t in around)
+        assert all(torch.empty(0, dtype=dtype).set_(t.untyped_storage())[[0, -1]].isnan().all() for t in around)
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
 @pytest.mark.parametrize("shape", [(24,), (2, 2, 2, 24)], ids=str)

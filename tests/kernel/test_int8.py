@@ -8,8 +8,9 @@ from __future__ import annotations
 import pytest
 import torch
 from support.needs import CPP_KERNELS
+from support.pairs import in_pairs
 
-from minisgl.kernel import torch_ops
+from minisgl.kernel import cpu_ops, torch_ops
 from minisgl.kernel.int8 import HALF_OFFSETS, SINGLE_OFFSETS, common_zero, pack_int8
 from minisgl.kernel.linear import GATES
 from minisgl.utils.grouped_tensor import GROUP, GroupedTensor
@@ -51,11 +52,13 @@ def exact(x: torch.Tensor, weight: GroupedTensor) -> torch.Tensor:
     return ((greatest / 127).double()[:, None] * terms).sum(-1)
 
 
-@DTYPES
-@BITS
-@FORMS
-@pytest.mark.parametrize("shape", [(32, 32), (1, 64), (100, 96), (192, 576)], ids=str)
-@pytest.mark.parametrize("rows", [0, 1, 2, 7, 8, 31, 33, 70])
+@in_pairs(
+    rows=[0, 1, 2, 7, 8, 31, 33, 70],
+    shape=[(32, 32), (1, 64), (100, 96), (192, 576)],
+    form=["zero", "half", "single"],
+    bits=[4, 8],
+    dtype=[torch.float32, torch.bfloat16],
+)
 def test_sums_are_those_of_the_definition(rows: int, shape: tuple[int, int], form: str, bits: int, dtype: torch.dtype):
     weight, x = random_weight(*shape, bits, form), random_rows(rows, shape[1], dtype)
     got = pack_int8([weight], dtype).multiply(x)
@@ -115,10 +118,12 @@ def test_threads_change_nothing(dtype: torch.dtype):
     assert torch.equal(*results)
 
 
-@DTYPES
-@pytest.mark.parametrize("gate", ["silu", "gelu_pytorch_tanh"])
-@pytest.mark.parametrize("rows", [(64, 64), (40, 40), (80,), (30, 20, 30)], ids=str)
-@pytest.mark.parametrize("tokens", [3, 33])
+@in_pairs(
+    tokens=[3, 33],
+    rows=[(64, 64), (40, 40), (80,), (30, 20, 30)],
+    gate=["silu", "gelu_pytorch_tanh"],
+    dtype=[torch.float32, torch.bfloat16],
+)
 def test_a_gate_joins_the_halves_however_they_are_cut(
     tokens: int, rows: tuple[int, ...], gate: str, dtype: torch.dtype
 ):
@@ -127,6 +132,42 @@ def test_a_gate_joins_the_halves_however_they_are_cut(
     expected = GATES[gate](torch.cat([exact(x, part) for part in parts], dim=1) + bias)
     tolerance = {"rtol": 1e-5 if dtype == torch.float32 else 2**-8, "atol": 1e-4}
     torch.testing.assert_close(pack_int8(parts, dtype, bias, gate).multiply(x).double(), expected, **tolerance)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "norm_dtype"),
+    [(torch.float32, torch.float32), (torch.bfloat16, torch.bfloat16), (torch.bfloat16, torch.float32)],
+    ids=str,
+)
+@BITS
+@FORMS
+@pytest.mark.parametrize("gate", [None, "silu"])
+def test_a_norm_before_it_is_to_the_bit_the_same_in_one_call(
+    gate: str | None, form: str, bits: int, dtype: torch.dtype, norm_dtype: torch.dtype
+):
+    layer = pack_int8([random_weight(70, 96, bits, form)], dtype, random_rows(1, 70, dtype)[0], gate)
+    norm_weight = random_rows(1, 96, norm_dtype)[0]
+    for rows in (0, 1, 7, 32, 256):
+        x, residual = random_rows(rows, 96, dtype), random_rows(rows, 96, dtype).flip(0)
+        summed = residual.clone()
+        expected = layer.multiply(cpu_ops.add_rms_norm(x.clone(), summed, norm_weight, 1e-5))
+        out, total = layer.add_norm_multiply(x.clone(), residual, norm_weight, 1e-5)
+        assert torch.equal(out, expected)
+        assert torch.equal(total, summed)
+        first, same_x = layer.add_norm_multiply(x, None, norm_weight, 1e-5)
+        assert torch.equal(first, layer.multiply(cpu_ops.rms_norm(x, norm_weight, 1e-5)))
+        assert same_x is x
+
+
+@DTYPES
+@BITS
+@pytest.mark.parametrize("rows", [1, 9, 33])
+def test_rows_that_begin_anywhere_in_memory(rows: int, bits: int, dtype: torch.dtype):
+    layer, x = pack_int8([random_weight(1, 32, bits)], dtype), random_rows(rows, 32, dtype)
+    shifted = torch.full((rows * 32 + 2,), torch.nan, dtype=dtype)[1:-1].view(rows, 32).copy_(x)
+    apart = torch.full((rows, 70), torch.nan, dtype=dtype)[:, 1:33].copy_(x)
+    for same in (shifted, apart):
+        assert torch.equal(layer.multiply(same), layer.multiply(x))
 
 
 def test_parts_of_4_and_8_bits_are_one_weight():
@@ -151,6 +192,17 @@ def test_a_nan_or_an_infinity_stays_in_its_row_and_is_seen(dtype: torch.dtype):
         bad = ~pack_int8([random_weight(40, 64, bits=4, form=form)], dtype).multiply(x).isfinite()
         assert bad[[3, 17]].all()
         assert bad.any(dim=1).sum() == 2
+
+
+@pytest.mark.parametrize("value", [1e-40, 1e-37], ids=str)
+@BITS
+@FORMS
+def test_a_group_of_which_127_by_the_greatest_is_no_number_is_zero(form: str, bits: int, value: float):
+    weight, x = random_weight(40, 64, bits, form), random_rows(3, 64)
+    x[1, GROUP:] = value
+    got = pack_int8([weight], torch.float32).multiply(x)
+    x[1, GROUP:] = 0
+    torch.testing.assert_close(got.double(), exact(x, weight), rtol=1e-5, atol=3e-5)
 
 
 def test_a_group_of_zeros_is_zero():

@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include <limits>
 #include <vector>
 
 #include "grouped_weight.h"
@@ -53,7 +54,7 @@ inline int32_t sum(IntVec x) {
 #endif
 }
 
-// To the nearest, ties to even, for |x| < 2^22; of a NaN nothing is promised. Where there is a fused multiply-add, an
+// To the nearest, ties to even, for |x| < 2^22. Where there is a fused multiply-add, an
 // instruction of its own, since adding to a product would round it once only.
 inline IntVec rounded_to_int(Vec x) {
 #if defined(__AVX512F__)
@@ -70,7 +71,8 @@ inline IntVec rounded_to_int(Vec x) {
 
 using Bytes = int8_t __attribute__((vector_size(LANES)));
 
-// Writes the codes of a group and returns their sum.
+// Writes the codes of a group and returns their sum. They are zeros where the greatest is, or is no finite number, or is
+// so small that 127 / greatest is none.
 template <class T>
 inline int32_t quantise_group(const T* x, int8_t* codes, float& scale) {
     constexpr int PARTS = GROUP / LANES;
@@ -81,14 +83,18 @@ inline int32_t quantise_group(const T* x, int8_t* codes, float& scale) {
         const IntVec magnitude = (IntVec)parts[i] & 0x7fffffff;
         most = most > magnitude ? most : magnitude;
     }
-    const float greatest = as_float(max(most)), inverse = greatest > 0 ? 127.0f / greatest : 0.0f;
+    const float greatest = as_float(max(most)), inverse = 127.0f / greatest;
+    scale = greatest / 127.0f;
+    if (!(inverse > 0 && inverse < std::numeric_limits<float>::infinity())) {
+        std::memset(codes, 0, GROUP);
+        return 0;
+    }
     for (int i = 0; i < PARTS; i++) {
         const IntVec rounded = rounded_to_int(parts[i] * inverse);
         const Bytes narrow = __builtin_convertvector(rounded, Bytes);
         std::memcpy(codes + i * LANES, &narrow, sizeof narrow);
         sums += rounded;
     }
-    scale = greatest / 127.0f;
     return sum(sums);
 }
 
@@ -101,9 +107,9 @@ public:
         const int64_t in_row = inputs / GROUP, num_groups = rows * in_row;
         if (int64_t(scale_.size()) < num_groups) {
             codes_.resize(num_groups * GROUP);
-            scale_.resize(num_groups);
             scaled_sum_.resize(num_groups);
             start_.resize(num_groups);
+            scale_.resize(num_groups);  // at last, for it tells how much there is; any of them may find no memory
         }
         parallel_for(rows, rows * inputs * 8, threads, [&](int64_t row) {
             for (int64_t g = 0; g < in_row; g++) {

@@ -45,7 +45,7 @@ inline bool spin(int64_t microseconds, Done done) {
 class Pool {
 public:
     static constexpr int MAX_THREADS = 256;
-    static constexpr int64_t MAX_BLOCKS = 1 << 20;
+    static constexpr int64_t MAX_BLOCKS = (1 << 20) - 1;
 
     // One for the process, never destroyed: its threads do not end either. A fork gets none of them, so a pool anew.
     static Pool& shared() {
