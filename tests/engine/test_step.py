@@ -128,8 +128,14 @@ def by_torch(lengths: list[int], shared: int, windows: tuple[int, ...]) -> tuple
 
 
 @pytest.mark.usefixtures("by_kernels")
-@pytest.mark.parametrize("windows", [(0, 0), (10, 0), (10, 10), (40, 6)])
-@pytest.mark.parametrize(("lengths", "shared"), [([5], 0), ([30, 7, 16], 0), ([30, 25, 28, 26], 24)])
+@pytest.mark.parametrize(
+    ("lengths", "shared", "windows"),
+    [
+        *(([5], 0, windows) for windows in [(0, 0), (10, 10)]),
+        *(([30, 7, 16], 0, windows) for windows in [(10, 0), (40, 6)]),
+        *(([30, 25, 28, 26], 24, windows) for windows in [(0, 0), (10, 0), (10, 10), (40, 6)]),
+    ],
+)
 def test_a_replayed_step_gives_the_logits_and_tokens_of_torch(
     monkeypatch: pytest.MonkeyPatch, lengths: list[int], shared: int, windows: tuple[int, ...]
 ) -> None:
@@ -204,7 +210,10 @@ MIXED = {
 
 
 @pytest.mark.usefixtures("by_kernels")
-@pytest.mark.parametrize("case", MIXED)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.nightly if case == "a prompt behind a prefix" else ()) for case in MIXED],
+)
 def test_a_replayed_batch_with_prompts_gives_the_hidden_states_of_torch(
     monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.needs import CPP_KERNELS
+from support.pairs import in_pairs
 
 from minisgl.kernel import cpu_ops
 from minisgl.kernel.cpu_linear import FloatPanels, PackedLinear
@@ -35,10 +36,7 @@ def tolerance(dtype: torch.dtype) -> float:
     return 1e-5 if dtype == torch.float32 else 2**-8
 
 
-@DTYPES
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("rows", [0, *ROWS])
-@pytest.mark.parametrize("has_bias", [False, True])
+@in_pairs(rows=[0, *ROWS], shape=SHAPES, dtype=[torch.float32, torch.bfloat16], has_bias=[False, True])
 def test_the_product_is_torch_s(rows: int, shape: tuple[int, int], dtype: torch.dtype, has_bias: bool):
     weight, x = random(*shape).to(dtype), random(rows, shape[1], seed=1).to(dtype)
     bias = random(shape[0], seed=2).to(dtype) if has_bias else None
@@ -48,9 +46,7 @@ def test_the_product_is_torch_s(rows: int, shape: tuple[int, int], dtype: torch.
     torch.testing.assert_close(got.double(), exact, rtol=tolerance(dtype), atol=5e-5)
 
 
-@DTYPES
-@pytest.mark.parametrize("gate", list(GATES))
-@pytest.mark.parametrize("shape", [(64, 64), (80, 95), (2, 3)], ids=str)
+@in_pairs(shape=[(64, 64), (80, 95), (2, 3)], gate=list(GATES), dtype=[torch.float32, torch.bfloat16])
 def test_a_gate_joins_the_halves(shape: tuple[int, int], gate: str, dtype: torch.dtype):
     weight, x, bias = random(*shape).to(dtype), random(35, shape[1], seed=1).to(dtype), random(shape[0]).to(dtype)
     expected = GATES[gate](F.linear(x.double(), weight.double(), bias.double()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support.needs import CPP_KERNELS
+from support.pairs import in_pairs
 
 from minisgl.kernel import torch_ops
 from minisgl.kernel.grouped import pack_groups
@@ -28,11 +29,13 @@ def random_rows(rows: int, inputs: int, dtype: torch.dtype) -> torch.Tensor:
     return torch.randn(rows, inputs, generator=torch.Generator().manual_seed(rows)).to(dtype)
 
 
-@DTYPES
-@BITS
-@pytest.mark.parametrize("shape", [(32, 32), (1, 64), (100, 96), (192, 576)], ids=str)
-@pytest.mark.parametrize("rows", [0, 1, 2, 12, 13, 16, 17, 32, 33, 70])
-@pytest.mark.parametrize("bias", [False, True])
+@in_pairs(
+    rows=[0, 1, 2, 12, 13, 16, 17, 32, 33, 70],
+    shape=[(32, 32), (1, 64), (100, 96), (192, 576)],
+    bits=[4, 8],
+    dtype=[torch.float32, torch.bfloat16],
+    bias=[False, True],
+)
 def test_the_product_is_that_with_the_dequantised_weight(
     rows: int, shape: tuple[int, int], bits: int, dtype: torch.dtype, bias: bool
 ):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support.needs import CPP_KERNELS
+from support.pairs import in_pairs
 
 from minisgl.kernel import cpu_ops, torch_ops
 from minisgl.kernel.rotation import rotate_and_store
@@ -14,7 +15,6 @@ pytestmark = [
     pytest.mark.usefixtures("instruction_set"),
 ]
 
-DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 QUERIES, KEYS, EPS = 4, 2, 1e-5
 Weights = tuple[torch.Tensor, torch.Tensor]
 
@@ -52,10 +52,7 @@ class Case:
         return self
 
 
-@DTYPES
-@pytest.mark.parametrize("dim", [2, 24, 64, 128])
-@pytest.mark.parametrize("tokens", [0, 1, 3, 300])
-@pytest.mark.parametrize("normed", [False, True])
+@in_pairs(tokens=[0, 1, 3, 300], dim=[2, 24, 64, 128], dtype=[torch.float32, torch.bfloat16], normed=[False, True])
 def test_it_is_to_the_bit_what_the_kernels_do_one_by_one(tokens: int, dim: int, dtype: torch.dtype, normed: bool):
     arguments = tokens, dim, dtype, dtype if normed else None
     ours, theirs = Case(*arguments).run(), Case(*arguments).run_one_by_one()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support.paged_work import PagedRows, assert_joins_as
+from support.pairs import in_pairs
 from support.windowed_layers import LAYERS
 
 from minisgl.attention.decode_plan import plan_own
@@ -72,13 +73,16 @@ def test_scores_are_capped(num_columns: int):
     check(case, LENS, [0] * 4, num_columns, softcap=5.0)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
-@pytest.mark.parametrize(("begins", "is_whole"), [([0] * 4, False), ([8, 0, 0, 48], False), ([8, 0, 0, 48], True)])
-@pytest.mark.parametrize("num_columns", [1, 7])
+@in_pairs(
+    num_columns=[1, 7],
+    rows=[([0] * 4, False), ([8, 0, 0, 48], False), ([8, 0, 0, 48], True)],
+    dtype=[torch.float32, torch.float16],
+)
 def test_a_sink_counts_once_in_a_row_that_is_whole_and_not_in_partial_results(
-    num_columns: int, begins: list[int], is_whole: bool, dtype: torch.dtype
+    num_columns: int, rows: tuple[list[int], bool], dtype: torch.dtype
 ):
-    case = PagedRows(LENS, dtype=dtype, device=DEVICE)
+    """rows: where they begin, and whether they are whole."""
+    (begins, is_whole), case = rows, PagedRows(LENS, dtype=dtype, device=DEVICE)
     check(case, LENS, begins, num_columns, sinks=case.make_sinks(), is_whole=is_whole)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.pairs import in_pairs
 
 from minisgl.kernel import torch_moe
 from minisgl.kernel.triton import moe, moe_plan
@@ -21,10 +22,9 @@ def choices(num_tokens: int, num_experts: int, num_chosen: int, seed: int = 0) -
     return ids.int().contiguous()
 
 
-@pytest.mark.parametrize("normalised", [False, True])
-@pytest.mark.parametrize(("num_experts", "num_chosen"), [(8, 2), (5, 5), (60, 4), (1, 1)])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
-def test_the_router_chooses_as_the_reference(num_experts: int, num_chosen: int, normalised: bool, dtype: torch.dtype):
+@in_pairs(of_all=[(2, 8), (5, 5), (4, 60), (1, 1)], normalised=[False, True], dtype=[torch.float32, torch.float16])
+def test_the_router_chooses_as_the_reference(of_all: tuple[int, int], normalised: bool, dtype: torch.dtype):
+    num_chosen, num_experts = of_all
     logits = random(9, num_experts, dtype=dtype)
     logits[3] = logits[3].round()  # with some that are equal
     logits[4] = 0.5
@@ -79,9 +79,7 @@ def biases_of(num_experts: int, inner: int, size: int, dtype: torch.dtype = torc
     return torch_moe.ExpertBiases(gate_up, down)
 
 
-@pytest.mark.parametrize("gate", [None, torch_moe.ClampedGate(1.702, 0.5)], ids=["silu", "clamped"])
-@pytest.mark.parametrize("on_down", [True, False], ids=["a bias behind each", "no bias behind down"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
+@in_pairs(dtype=[torch.float32, torch.float16], on_down=[True, False], gate=[None, torch_moe.ClampedGate(1.702, 0.5)])
 def test_biases_and_gates_are_those_of_the_reference(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, on_down: bool, gate: torch_moe.ClampedGate | None
 ):
@@ -104,9 +102,7 @@ def test_the_clamped_gate_keeps_what_is_no_number():
     assert moe.run_experts(x, *args, torch_moe.ClampedGate(1.702, 0.5)).isnan().all()
 
 
-@pytest.mark.parametrize("tiling", TILINGS, ids=["small tiles", "larger tiles"])
-@pytest.mark.parametrize("num_tokens", [1, 5, 70])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
+@in_pairs(dtype=[torch.float32, torch.float16], num_tokens=[1, 5, 70], tiling=TILINGS)
 def test_the_layer_computes_as_the_reference(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, num_tokens: int, tiling: moe.ExpertTiling
 ):

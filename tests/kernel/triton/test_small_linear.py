@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from support.pairs import in_pairs
 
 from minisgl.kernel import torch_ops
 from minisgl.kernel.linear import GATES
@@ -61,9 +62,7 @@ def test_a_gate(features: int, size: int, gate: str, rows: int):
     assert_close(small_linear(x, weight, bias, gate)[0], expected)
 
 
-@ROWS
-@pytest.mark.parametrize("has_residual", [False, True])
-@pytest.mark.parametrize("norm_dtype", [torch.bfloat16, torch.float32], ids=["bfloat16", "float32"])
+@in_pairs(norm_dtype=[torch.bfloat16, torch.float32], has_residual=[False, True], rows=[1, 3, 8])
 @pytest.mark.parametrize(("features", "size"), [(30, 600), (4, 5000), pytest.param(24576, 4096, marks=pytest.mark.gpu)])
 def test_a_norm_before_and_the_new_residual(
     features: int, size: int, norm_dtype: torch.dtype, has_residual: bool, rows: int

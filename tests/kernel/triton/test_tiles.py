@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from support.paged_work import PagedRows, assert_joins_as
+from support.pairs import in_pairs
 from support.windowed_layers import LAYERS
 
 from minisgl.attention.decode_plan import TileWork, plan_extends, plan_own, plan_shared
@@ -46,9 +47,7 @@ def shared_work(case: PagedRows, lens: list[int], shared: int, num_columns: int,
     return plan_shared(own, [SharedRange(rows, 0, shared)], case.table_idxs, tile_rows, num_columns, config.block)
 
 
-@pytest.mark.parametrize("num_columns", [1, 4])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=["float32", "float16"])
-@pytest.mark.parametrize("group", [1, 3, 8])
+@in_pairs(group=[1, 3, 8], dtype=[torch.float32, torch.float16], num_columns=[1, 4])
 def test_what_rows_share(group: int, dtype: torch.dtype, num_columns: int):
     lens, shared = [72, 80, 75, 73, 90, 76, 77], 72
     case = PagedRows(lens, shared=shared, group=group, dtype=dtype, device=DEVICE)
@@ -57,9 +56,7 @@ def test_what_rows_share(group: int, dtype: torch.dtype, num_columns: int):
     check(case, work, int(work.parts.max()) + 1, causal=False)
 
 
-@pytest.mark.parametrize("num_columns", [1, 20])
-@pytest.mark.parametrize("page_size", [1, 7])
-@pytest.mark.parametrize("head_dim", [24, 64])
+@in_pairs(head_dim=[24, 64], page_size=[1, 7], num_columns=[1, 20])
 def test_prompts_after_cached_tokens(head_dim: int, page_size: int, num_columns: int):
     cached, lens = np.array([0, 37, 5]), np.array([21, 44, 6])
     num_queries = int((lens - cached).sum())
