@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from stopwatch import machine
 
 from minisgl.kernel.cpu_linear import FloatPanels
-from minisgl.utils.hardware import cpu_is_intel
+from minisgl.utils.processor import cpu_is_intel
 
 
 class Shapes(NamedTuple):

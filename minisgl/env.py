@@ -17,7 +17,7 @@ _BOOLS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false":
 _LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _LOG_FORMATS = ("text", "json")
 _KERNELS = ("auto", "torch")
-_CPU_ISAS = ("native", "avx512", "avx2", "portable")
+_CPU_ISAS = ("auto", "native", "amx", "avx512", "avx512_vnni", "avx2_vnni", "avx2", "dotprod", "portable")
 
 
 class Var(Generic[T]):
@@ -123,14 +123,15 @@ class Env:
             env, "MINISGL_API_KEY", _api_key, None, "what clients of the server must send, unless --api-key says it"
         )
         self.KERNELS = _read(
-            env, "MINISGL_KERNELS", _kernels, "auto", "auto: C++ kernels where they can be built; torch: never"
+            env, "MINISGL_KERNELS", _kernels, "auto", "auto: C++ kernels where they are or can be built; torch: never"
         )
         self.CPU_ISA = _read(
             env,
             "MINISGL_CPU_ISA",
             _cpu_isa,
-            "native",
-            "what the C++ kernels may use: native (all that the processor has), avx512, avx2 or portable",
+            "auto",
+            "what the C++ kernels may use: auto (the best that the processor has), on x86 amx, avx512, avx512_vnni, "
+            "avx2_vnni or avx2, on Arm dotprod, anywhere portable or native (compiled for this very processor)",
         )
 
 

@@ -20,16 +20,20 @@ def run(as_json: Annotated[bool, typer.Option("--json", help="As one JSON object
     from minisgl.engine.quantization import auto_for_gguf
     from minisgl.engine.spec import resolve_backend
     from minisgl.kernel import cpu_ops, triton
-    from minisgl.utils.hardware import compiler_version, find_hardware
+    from minisgl.kernel.cpu_build import find_library
+    from minisgl.utils.hardware import find_hardware
+    from minisgl.utils.processor import compiler_version
 
     hardware = find_hardware()
+    library = find_library(ENV.CACHE_DIR.value, ENV.CPU_ISA.value) if cpu_ops.in_use() else None
     found = {
         "minisgl": __version__,
         "python": platform.python_version(),
         "executable": sys.executable,
         **dataclasses.asdict(hardware),
         "compiler_version": compiler_version(hardware.compiler) if hardware.compiler else None,
-        "kernels": "C++" if cpu_ops.in_use() else "torch",
+        "kernels": "C++" if library else "torch",
+        "kernel_library": str(library) if library else None,
         "gpu_kernels": ("Triton" if triton.in_use() else "torch") if hardware.gpus else None,
         "attention_backend": resolve_backend("auto", bool(hardware.gpus)),
         "gguf_quantization": auto_for_gguf("cuda" if hardware.gpus else "cpu"),
@@ -42,6 +46,7 @@ def run(as_json: Annotated[bool, typer.Option("--json", help="As one JSON object
 def _as_text(found: dict[str, Any]) -> str:
     gpus = [f"{gpu['name']} ({_gib(gpu['memory_bytes'])})" for gpu in found["gpus"]]
     kernels = f"{found['kernels']} on the CPU" + (f", {found['gpu_kernels']} on a GPU" if gpus else "")
+    library = f" ({found['kernel_library']})" if found["kernel_library"] else ""
     models = [f"{alias}: {path}" for alias, path in found["models"].items()]
     rows = {
         "minisgl": found["minisgl"],
@@ -51,8 +56,8 @@ def _as_text(found: dict[str, Any]) -> str:
         "features": " ".join(found["cpu_features"]) or "none known",
         "memory": f"{_gib(found['memory_bytes'])}, {_gib(found['available_bytes'])} available",
         "gpus": ", ".join(gpus) or "none",
-        "compiler": found["compiler_version"] or "none: the slower kernels without C++ are used",
-        "kernels": kernels,
+        "compiler": found["compiler_version"] or "none",
+        "kernels": kernels + library,
         "attention": f"{found['attention_backend']}, unless another backend is asked for",
         "integers": f"quantization {found['gguf_quantization']} for a GGUF file in bfloat16, unless told otherwise",
         "cache": found["cache_dir"],

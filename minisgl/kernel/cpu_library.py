@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import torch
 
 from minisgl.env import ENV
-from minisgl.kernel.cpu_build import BuildError, build
-from minisgl.utils.hardware import find_compiler
+from minisgl.kernel.cpu_build import find_library
+from minisgl.kernel.cpu_levels import BuildError
 from minisgl.utils.logging import get_logger
 
 logger = get_logger(__name__)
@@ -101,12 +101,13 @@ def functions() -> Functions:
     """
     if ENV.KERNELS.value == "torch":
         return {}
-    compiler = find_compiler()
-    if compiler is None:
-        logger.info("no C++ compiler was found; the slower kernels of torch are used")
-        return {}
     try:
-        library = ctypes.PyDLL(str(build(compiler, ENV.CACHE_DIR.value, ENV.CPU_ISA.value)))
+        built = find_library(ENV.CACHE_DIR.value, ENV.CPU_ISA.value)
+        if built is None:
+            logger.info("the package has no library for this processor, and there is no C++ compiler: torch computes")
+            return {}
+        logger.info("C++ kernels: %s", built)
+        library = ctypes.PyDLL(str(built.path))
     except (BuildError, OSError) as error:
         logger.warning("the C++ kernels could not be built; the slower ones of torch are used: %s", error)
         return {}

@@ -16,7 +16,7 @@ from minisgl.kernel.linear import GATES, linear
 from minisgl.kernel.torch_ops import int8_linear
 from minisgl.utils.group_quantizer import quantize
 from minisgl.utils.grouped_tensor import GROUP, GroupedTensor
-from minisgl.utils.hardware import cpu_is_intel
+from minisgl.utils.processor import cpu_is_intel
 
 # Of integers that floats become when they are loaded, by the quantization.
 MADE_BITS = {"int8": 8, "int4": 4}

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import platform
-import shutil
-import subprocess
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import torch
 
+from minisgl.utils.processor import find_compiler, read_cpuinfo, split_field
+
 _FEATURES = (
-    *("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"),
+    *("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "avx512_fp16", "avx_vnni", "amx_tile", "amx_bf16", "amx_int8"),
     *("asimd", "asimddp", "i8mm", "bf16", "sve"),
 )
 _FAST_BFLOAT16 = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
-_COMPILERS = ("c++", "g++", "clang++")
 
 
 @dataclass(frozen=True)
@@ -57,13 +54,13 @@ class Hardware:
 
 def find_hardware() -> Hardware:
     """Look at this machine. Starts the CUDA driver if torch was built for it."""
-    name, features = _read_cpuinfo()
+    name, features = read_cpuinfo()
     memory, available = _read_memory()
     return Hardware(
         torch_version=torch.__version__,
         torch_build=_torch_build(),
         cpu_name=name,
-        cpu_features=features,
+        cpu_features=tuple(feature for feature in _FEATURES if feature in features),
         num_cores=len(_allowed_cpus()),
         num_physical_cores=physical_cores(),
         memory_bytes=memory,
@@ -71,18 +68,6 @@ def find_hardware() -> Hardware:
         gpus=_find_gpus(),
         compiler=find_compiler(),
     )
-
-
-@cache
-def cpu_is_intel() -> bool:
-    """Whether MKL's float32 kernels run at their best here."""
-    return "Intel" in _read_cpuinfo()[0]
-
-
-@cache
-def cpu_flags() -> frozenset[str]:
-    """Every instruction set of this processor, by the names of Linux; none where it does not say."""
-    return frozenset(_read_cpuinfo(known=None)[1])
 
 
 def physical_cores(cpus: Path = Path("/sys/devices/system/cpu"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
@@ -100,18 +85,6 @@ def _allowed_cpus() -> set[int]:
     return set(range(os.cpu_count() or 1))
 
 
-def find_compiler() -> str | None:
-    """Path of a C++ compiler: the one that CXX names, or the first usual one."""
-    names = [os.environ["CXX"]] if os.environ.get("CXX") else _COMPILERS
-    return next((path for name in names if (path := shutil.which(name))), None)
-
-
-def compiler_version(path: str) -> str:
-    """The first line of what the compiler says about itself."""
-    answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
-    return (answer.stdout or answer.stderr).partition("\n")[0]
-
-
 def _torch_build() -> str:
     if torch.version.hip:
         return f"ROCm {torch.version.hip}"
@@ -125,29 +98,12 @@ def _find_gpus() -> tuple[Gpu, ...]:
     return tuple(Gpu(gpu.name, gpu.total_memory, (gpu.major, gpu.minor)) for gpu in found)
 
 
-def _read_cpuinfo(
-    path: Path = Path("/proc/cpuinfo"), known: tuple[str, ...] | None = _FEATURES
-) -> tuple[str, tuple[str, ...]]:
-    """Name and those features that are known, or all; without that file (not Linux) the platform's name and nothing."""
-    if not path.is_file():
-        return platform.processor() or platform.machine(), ()
-    fields = dict(_split(line) for line in path.read_text().splitlines() if ":" in line)
-    flags = (fields.get("flags") or fields.get("Features") or "").split()
-    found = flags if known is None else [name for name in known if name in flags]
-    return fields.get("model name", platform.machine()), tuple(found)
-
-
-def _split(line: str) -> tuple[str, str]:
-    name, _, value = line.partition(":")
-    return name.strip(), value.strip()
-
-
 def _read_memory(proc: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> tuple[int, int]:
     """Bytes in all and bytes still available, by the kernel and by the control group, whichever is less."""
     if not proc.is_file():
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return total, total
-    fields = dict(_split(line) for line in proc.read_text().splitlines())
+    fields = dict(split_field(line) for line in proc.read_text().splitlines())
     total, available = (int(fields[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
     limit = _read_number(cgroup / "memory.max", total)
     used = _read_number(cgroup / "memory.current", 0) - _reclaimable(cgroup / "memory.stat")

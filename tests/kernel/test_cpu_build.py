@@ -1,88 +1,169 @@
-"""Building the C++ kernels: once, and never in the way of those who have no compiler."""
+"""Finding or building the C++ kernels: once, and never in the way of those who have no compiler."""
 
 from __future__ import annotations
 
+import ctypes
 import logging
-import stat
+import re
 from pathlib import Path
 
 import pytest
 import torch
+from support.compilers import compilations, fake_compiler, script
 
 from minisgl import kernel
 from minisgl.env import ENV
-from minisgl.kernel import cpu_build, cpu_library
-from minisgl.utils.hardware import find_compiler
+from minisgl.kernel import cpu_build, cpu_levels, cpu_library
+from minisgl.kernel.cpu_build import Library, find_library
+
+ON_X86 = pytest.mark.skipif(cpu_levels.MACHINE != "x86_64", reason="names what x86 has")
+ZEN_4 = frozenset(cpu_levels.levels("x86_64")["avx512"].needs)
 
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Nothing loaded, nothing built."""
     monkeypatch.setattr(ENV.CACHE_DIR, "value", tmp_path)
+    monkeypatch.setattr(cpu_levels, "SHIPPED", tmp_path)
     cpu_library.functions.cache_clear()
     yield
     cpu_library.functions.cache_clear()
 
 
-def script(path: Path, text: str) -> str:
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return str(path)
+class Machine:
+    """One with a compiler, a package and a processor as the test wants them."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self._monkeypatch = folder, monkeypatch
+        self._shipped, self._sources = folder / "compiled", folder / "csrc"
+        self._shipped.mkdir()
+        self._sources.mkdir()
+        self.edit("int one;")
+        monkeypatch.setattr(cpu_levels, "SHIPPED", self._shipped)
+        monkeypatch.setattr(cpu_levels, "SOURCES", self._sources)
+        monkeypatch.setattr(cpu_build, "cpu_flags", lambda: ZEN_4)
+        monkeypatch.setattr(ctypes, "CDLL", self._load)
+        self.has(fake_compiler(folder))
+
+    def has(self, compiler: str | None) -> None:
+        self._monkeypatch.setattr(cpu_build, "find_compiler", lambda: compiler)
+
+    def edit(self, source: str) -> None:
+        (self._sources / "cpu.cpp").write_text(source)
+
+    def ship(self, isa: str, content: str = "library") -> None:
+        (self._shipped / cpu_levels.library_name(isa, self._sources)).write_text(content)
+
+    def find(self, isa: str = "auto") -> Library:
+        found = find_library(self.folder / "cache", isa)
+        assert found is not None
+        return found
+
+    def _load(self, path: str) -> None:
+        if Path(path).read_text() == "of a newer system":
+            raise OSError("version GLIBC_9.9 not found")
 
 
-def fake_compiler(folder: Path) -> str:
-    """Notes every run in folder/runs, and writes what it is to write."""
-    lines = (
-        f'echo "$@" >> {folder}/runs\nwhile [ $# -gt 1 ]; do if [ "$1" = -o ]; then echo built > "$2"; fi; shift; done'
-    )
-    return script(folder / "c++", lines)
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(tmp_path, monkeypatch)
 
 
-def test_the_second_build_finds_the_first(tmp_path: Path):
-    compiler = fake_compiler(tmp_path)
-    first, second = (cpu_build.build(compiler, tmp_path / "cache") for _ in range(2))
+def test_the_second_build_finds_the_first(machine: Machine):
+    first, second = (machine.find("portable") for _ in range(2))
     assert first == second
-    assert first.read_text() == "built\n"
-    assert sum(" -o " in run for run in (tmp_path / "runs").read_text().splitlines()) == 1
+    assert first.path.read_text() == "built\n"
+    assert len(compilations(machine.folder)) == 1
 
 
-def test_other_sources_are_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    sources = tmp_path / "csrc"
-    sources.mkdir()
-    (sources / "cpu.cpp").write_text("int one;")
-    monkeypatch.setattr(cpu_build, "SOURCES", sources)
-    before = cpu_build.build(fake_compiler(tmp_path), tmp_path / "cache")
-    (sources / "cpu.cpp").write_text("int two;")
-    assert cpu_build.build(fake_compiler(tmp_path), tmp_path / "cache") != before
+def test_other_sources_are_built_anew(machine: Machine):
+    before = machine.find("portable")
+    machine.edit("int two;")
+    assert machine.find("portable") != before
 
 
-@pytest.mark.skipif(not cpu_build.IS_X86, reason="only x86 has these")
-def test_an_instruction_set_has_a_library_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cpu_build, "cpu_flags", lambda: frozenset(cpu_build.INSTRUCTION_SETS["avx512"][1]))
-    compiler = fake_compiler(tmp_path)
-    libraries = {cpu_build.build(compiler, tmp_path / "cache", isa) for isa in cpu_build.INSTRUCTION_SETS}
-    assert len(libraries) == 4
+@ON_X86
+def test_an_instruction_set_has_a_library_of_its_own(machine: Machine):
+    libraries = [machine.find(isa) for isa in ("native", "avx512", "avx512_vnni", "avx2", "portable")]
+    assert len({library.path for library in libraries}) == 5
 
 
-@pytest.mark.parametrize("is_x86", [True, False])
-def test_an_instruction_set_that_the_processor_lacks_is_refused(
-    is_x86: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(cpu_build, "IS_X86", is_x86)
-    monkeypatch.setattr(cpu_build, "cpu_flags", lambda: frozenset({"avx2", "fma", "f16c", "bmi1", "movbe"}))
-    with pytest.raises(
-        ValueError, match="MINISGL_CPU_ISA='avx2': this processor lacks " + ("bmi2" if is_x86 else "x86")
-    ):
-        cpu_build.build(fake_compiler(tmp_path), tmp_path / "cache", "avx2")
-    assert not (tmp_path / "runs").exists()
-    assert cpu_build.build(fake_compiler(tmp_path), tmp_path / "cache", "portable").exists()
+@ON_X86
+def test_the_best_of_the_package_is_taken_without_a_run_of_the_compiler(machine: Machine):
+    for isa in ("amx", "avx512", "portable"):
+        machine.ship(isa)
+    library = machine.find()
+    assert (library.isa, library.shipped) == ("avx512", True)
+    assert not (machine.folder / "runs").exists()
+    assert machine.find("portable").shipped
+    assert str(library).startswith("avx512, compiled at installation: ")
 
 
-def test_a_failure_quotes_the_compilers_last_lines_and_leaves_no_library(tmp_path: Path):
-    failing = script(tmp_path / "c++", 'case "$*" in *-dM*) exit 0;; esac\necho "no such thing as a float" >&2\nexit 1')
-    with pytest.raises(cpu_build.BuildError, match="no such thing as a float"):
-        cpu_build.build(failing, tmp_path / "cache")
-    assert not list((tmp_path / "cache").rglob("*.so"))
+@ON_X86
+def test_sources_that_were_edited_are_compiled_at_first_use(machine: Machine):
+    machine.ship("avx512")
+    machine.edit("int two;")
+    library = machine.find()
+    assert (library.isa, library.shipped) == ("avx512", False)
+    assert "-mavx512bf16" in compilations(machine.folder)[0]
+    assert str(library).startswith("avx512, compiled at first use: ")
+
+
+@ON_X86
+def test_a_package_from_a_lesser_machine_does_not_make_this_one_slower(machine: Machine):
+    machine.ship("avx2")
+    assert (machine.find().isa, machine.find().shipped) == ("avx512", False)
+    machine.has(None)
+    assert (machine.find().isa, machine.find().shipped) == ("avx2", True)
+
+
+@ON_X86
+def test_an_old_compiler_gives_what_it_knows(machine: Machine):
+    machine.has(fake_compiler(machine.folder, unknown="-mavx512bf16"))
+    assert machine.find().isa == "avx512_vnni"
+    with pytest.raises(cpu_levels.BuildError, match="unrecognized option -mavx512bf16"):
+        machine.find("avx512")
+
+
+def test_a_library_that_cannot_be_loaded_here_is_not_taken(machine: Machine, caplog: pytest.LogCaptureFixture):
+    machine.ship("portable", "of a newer system")
+    with caplog.at_level(logging.INFO):
+        assert not machine.find("portable").shipped
+    assert "GLIBC_9.9" in caplog.text
+
+
+def test_without_package_and_compiler_there_is_no_library(machine: Machine):
+    machine.has(None)
+    assert find_library(machine.folder / "cache") is None
+
+
+def test_a_processor_that_says_nothing_is_left_to_the_compiler(machine: Machine, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cpu_build, "cpu_flags", frozenset)
+    machine.ship("portable")
+    assert machine.find().isa == "native"
+    machine.has(None)
+    assert machine.find().isa == "portable"
+
+
+@ON_X86
+@pytest.mark.parametrize(
+    ("isa", "problem"),
+    [
+        ("amx", "MINISGL_CPU_ISA='amx': this processor lacks amx_tile, amx_int8, amx_bf16"),
+        ("dotprod", "MINISGL_CPU_ISA='dotprod': x86_64 has amx, avx512, .* or native"),
+    ],
+)
+def test_an_instruction_set_that_the_processor_lacks_is_refused(isa: str, problem: str, machine: Machine):
+    with pytest.raises(ValueError, match=problem):
+        machine.find(isa)
+    assert not (machine.folder / "runs").exists()
+
+
+def test_a_failure_quotes_the_compilers_last_lines_and_leaves_no_library(machine: Machine):
+    machine.has(script(machine.folder / "c++", 'case "$*" in *-dM*) exit 0;; esac\necho "no floats here" >&2\nexit 1'))
+    with pytest.raises(cpu_levels.BuildError, match="no floats here"):
+        machine.find()
+    assert not list((machine.folder / "cache").rglob("*.so"))
 
 
 @pytest.mark.usefixtures("fresh")
@@ -90,12 +171,21 @@ def test_without_a_working_compiler_torch_does_it_and_the_log_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     monkeypatch.setattr(ENV.KERNELS, "value", "auto")
-    monkeypatch.setattr(cpu_library, "find_compiler", lambda: script(tmp_path / "c++", "echo out of order >&2; exit 1"))
+    monkeypatch.setattr(cpu_build, "find_compiler", lambda: script(tmp_path / "c++", "echo out of order >&2; exit 1"))
     with caplog.at_level(logging.WARNING):
         out = kernel.silu_and_mul(torch.ones(1, 2))
     torch.testing.assert_close(out, torch.tensor([[0.7310586]]))
     assert "out of order" in caplog.text
     assert not kernel.has_cpp(out)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_without_any_compiler_torch_does_it_too(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    monkeypatch.setattr(ENV.KERNELS, "value", "auto")
+    monkeypatch.setattr(cpu_build, "find_compiler", lambda: None)
+    with caplog.at_level(logging.INFO):
+        assert not kernel.has_cpp(torch.ones(1))
+    assert "there is no C++ compiler" in caplog.text
 
 
 @pytest.mark.usefixtures("fresh")
@@ -105,17 +195,11 @@ def test_torch_can_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert not list(tmp_path.rglob("*"))
 
 
-@pytest.mark.skipif(find_compiler() is None, reason="no C++ compiler")
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="cannot see what is loaded here")
-@pytest.mark.usefixtures("fresh")
-def test_the_library_brings_no_openmp_runtime(monkeypatch: pytest.MonkeyPatch):
+def test_the_library_wants_no_openmp_runtime():
     """A second one beside torch's would be one more pool of threads that fight for the cores."""
-    monkeypatch.setattr(ENV.KERNELS, "value", "auto")
-    before = openmp_runtimes()
-    assert kernel.has_cpp(torch.ones(1))
-    assert openmp_runtimes() == before
-
-
-def openmp_runtimes() -> set[str]:
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    return {line.split()[-1] for line in lines if "libgomp" in line or "libomp" in line}
+    library = find_library(ENV.CACHE_DIR.value)
+    if library is None:
+        pytest.skip("no C++ compiler")
+    content = library.path.read_bytes()  # with the names of all that it is linked to
+    assert b"libc" in content
+    assert not re.search(rb"lib(g|i)?omp", content)

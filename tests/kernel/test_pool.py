@@ -15,7 +15,7 @@ from support.needs import CPP_KERNELS
 
 from minisgl.kernel import cpu_ops, torch_ops
 from minisgl.kernel.cpu_build import SOURCES
-from minisgl.utils.hardware import find_compiler
+from minisgl.utils.processor import find_compiler
 
 pytestmark = CPP_KERNELS
 
