@@ -20,6 +20,7 @@ from minisgl.models.sampling_defaults import Defaults
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.scheduler import Scheduler
 from minisgl.tokenizer import Tokenizer, end_token_ids, load_tokenizer
+from minisgl.utils.gguf_header import GGUFHeader
 from minisgl.utils.hardware import find_hardware
 from minisgl.utils.logging import get_logger
 from minisgl.utils.lone_thread import LoneThread
@@ -96,7 +97,7 @@ def read_model(config: LLMConfig, path: Path, rank: int = 0) -> Model:
         raise ValueError(f"{checkpoint.path}: {error}") from error
     spec = resolve(
         *(config.engine, model_config, find_hardware(), config.scheduler.max_extend_tokens, rank),
-        is_gguf=isinstance(checkpoint, GGUFCheckpoint),
+        is_gguf=gguf_header(checkpoint) is not None,
     )
     return Model(checkpoint, model_config.serve(spec.max_seq_len), spec)
 
@@ -105,7 +106,7 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
     """Load the model at `path`, size the pool. ValueError for what cannot work: before any weight is read, but for a
     tokenizer that is no good.
 
-    The tokenizer is made meanwhile in a thread of its own: importing what reads it takes as long as a small model.
+    The tokenizer is made meanwhile in a thread of its own.
     progress: is told what is being done now.
     """
     progress("config and tokenizer")
@@ -114,7 +115,7 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
     _say_which_factors(model)
     ends, sampling_defaults = model.checkpoint.end_token_ids(), model.checkpoint.sampling_defaults()
     with LoneThread("minisgl-tokenizer") as beside:
-        reading = beside.submit(_read_tokenizer, path)
+        reading = beside.submit(_read_tokenizer, path, gguf_header(model.checkpoint))
         engine, leader = _load(model, config, path, progress)
     tokenizer, ends_of_text = reading.result()
     ends |= ends_of_text
@@ -154,9 +155,14 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
     )
 
 
-def _read_tokenizer(path: Path) -> tuple[Tokenizer, frozenset[int]]:
+def gguf_header(checkpoint: Checkpoint) -> GGUFHeader | None:
+    """Of a GGUF file, if the model is one: to be read once."""
+    return checkpoint.file if isinstance(checkpoint, GGUFCheckpoint) else None
+
+
+def _read_tokenizer(path: Path, header: GGUFHeader | None) -> tuple[Tokenizer, frozenset[int]]:
     """And the tokens that end a text as it has it."""
-    tokenizer = load_tokenizer(path)
+    tokenizer = load_tokenizer(path, header)
     return tokenizer, end_token_ids(tokenizer)
 
 

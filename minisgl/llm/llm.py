@@ -6,7 +6,7 @@ import queue
 import weakref
 from collections.abc import Generator, Sequence
 from functools import partial
-from typing import Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from tqdm import tqdm
 
@@ -25,6 +25,9 @@ from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.utils.arrays import NO_IDS, Int32Array
 from minisgl.utils.model_store import resolve_model
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
 Params = SamplingParams | Sequence[SamplingParams] | None
 
 
@@ -36,7 +39,7 @@ class LLM:
 
     Keywords are the fields of `EngineConfig` and `SchedulerConfig`; an unknown one is a TypeError, a wrong value a
     ValueError. Methods may be called from several threads: their requests share batches and the prefix cache.
-    tokenizer: the Hugging Face one. client: for other front ends, such as `AsyncLLM`.
+    client: for other front ends, such as `AsyncLLM`.
     """
 
     def __init__(self, model: str = "smollm2", **config: Any) -> None:
@@ -51,7 +54,6 @@ class LLM:
 
         self._worker = Worker(partial(assemble, self.config, path), forward)
         self._parts = parts = self._worker.parts
-        self.tokenizer = parts.tokenizer.hf
         self.client = Client(self._worker, parts.tokenizer, parts.limits, parts.end_token_ids)
         self._finalizer = weakref.finalize(self, self._worker.shutdown)
 
@@ -60,6 +62,11 @@ class LLM:
 
     def __exit__(self, *_: object) -> None:
         self.shutdown()
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """The Hugging Face one, made when it is first asked for."""
+        return self._parts.tokenizer.hf
 
     @property
     def spec(self) -> EngineSpec:

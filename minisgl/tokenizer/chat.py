@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+from typing import Any, Protocol
 
 from minisgl.core import FieldError
+
+Templates = str | Mapping[str, str] | None  # one, several by name, or none
 
 # Arguments of transformers' apply_chat_template that are no template variables: what comes out is ours to decide.
 RESERVED = {"conversation", "tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict"}
 RESERVED |= {"return_assistant_tokens_mask", "sanitize_control_tokens", "tokenizer_kwargs"}
 _COMMON_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+
+
+class Templated(Protocol):
+    """What a Hugging Face tokenizer knows of templates. special_tokens_map: such as {"eos_token": "</s>"}."""
+
+    @property
+    def chat_template(self) -> Templates: ...
+
+    @property
+    def special_tokens_map(self) -> Mapping[str, str]: ...
 
 
 def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -67,21 +76,52 @@ def _json_name(value: Any) -> str:
 
 
 def render_chat(
-    hf: PreTrainedTokenizerFast, messages: Sequence[Mapping[str, Any]], *, add_generation_prompt: bool, **kwargs: Any
+    source: Templated,
+    messages: Sequence[Mapping[str, Any]],
+    /,
+    *,
+    add_generation_prompt: bool,
+    chat_template: str | None = None,
+    tools: Sequence[Any] | None = None,
+    continue_final_message: bool | str = False,
+    **variables: Any,
 ) -> str:
-    """The text of a chat by the template of `hf`. Raises ValueError whatever goes wrong inside the template."""
-    if reserved := sorted(RESERVED & kwargs.keys()):
+    """The text of a chat by a template of `source`. Raises ValueError whatever goes wrong inside the template.
+
+    chat_template: another one, or the name of one of several. tools: JSON schemas or functions.
+    continue_final_message: the text ends where the last message's content does, or its field of that name.
+    """
+    if reserved := sorted(RESERVED & variables.keys()):
         raise ValueError(f"not a chat template variable: {', '.join(reserved)}")
-    if hf.chat_template is None and kwargs.get("chat_template") is None:
-        raise ValueError("this model has no chat template: send a plain prompt instead of messages")
-    plain = plain_messages(messages)
+    template = _chosen(source.chat_template, chat_template, tools is not None)
+    if continue_final_message and add_generation_prompt:
+        raise ValueError("continue_final_message and add_generation_prompt exclude each other")
+    chat = plain_messages(messages)
+    from minisgl.tokenizer.chat_template import render, schemas  # here, because jinja2 is not quick to import
+
+    continued = "content" if continue_final_message is True else continue_final_message or None
     try:
-        text: str = hf.apply_chat_template(plain, tokenize=False, add_generation_prompt=add_generation_prompt, **kwargs)
+        given = {"tools": None if tools is None else schemas(tools), "documents": None, **variables}
+        given["add_generation_prompt"] = add_generation_prompt
+        return render(template, chat, {**source.special_tokens_map, **given}, continued)
     except Exception as error:  # the template is a program that came with the model: it may raise anything
         said = str(error) or type(error).__name__
         reason = said.encode(errors="backslashreplace").decode()  # it may quote a lone surrogate
-        raise ValueError(f"the chat template refused the messages: {reason}{_suspect(plain)}") from error
-    return text
+        raise ValueError(f"the chat template refused the messages: {reason}{_suspect(chat)}") from error
+
+
+def _chosen(own: Templates, given: str | None, has_tools: bool) -> str:
+    """The template to use: the one given, or what a model's own are for."""
+    if isinstance(own, Mapping):
+        name = ("tool_use" if has_tools and "tool_use" in own else "default") if given is None else given
+        template = own.get(name, given)
+        if template is None:
+            raise ValueError(f"this model has no default chat template; name one of {', '.join(own)}")
+        return template
+    template = own if given is None else given
+    if template is None:
+        raise ValueError("this model has no chat template: send a plain prompt instead of messages")
+    return template
 
 
 def _suspect(messages: list[dict[str, Any]]) -> str:

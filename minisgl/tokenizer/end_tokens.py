@@ -14,9 +14,8 @@ def end_token_ids(tokenizer: Tokenizer) -> frozenset[int]:
     Fine-tunes are taught to end their turns so, and base models have learnt to, while their files go on naming what
     ends a document. A template may put plain text there, or nothing that can be encoded, or refuse a short chat.
     """
-    eos = tokenizer.hf.eos_token
-    ids = {tokenizer.backend.token_to_id(eos)} if eos is not None else set()
-    return frozenset(ids - {None}) | _turn_end(tokenizer)
+    eos = frozenset() if tokenizer.eos_id is None else frozenset({tokenizer.eos_id})
+    return eos | _turn_end(tokenizer)
 
 
 def _turn_end(tokenizer: Tokenizer) -> frozenset[int]:

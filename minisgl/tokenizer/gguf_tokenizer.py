@@ -7,6 +7,7 @@ from the scores. Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
@@ -14,6 +15,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+_NAMES = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}  # ours, and the file's
 _NORMAL, _CONTROL, _USER_DEFINED = 1, 3, 4  # token types of llama.cpp
 
 _LLAMA3 = (
@@ -56,6 +58,29 @@ _SPLITS: dict[str, str | None] = {
 }
 # Whose vocabulary has whole words that its merges cannot build, and whose older files do not say that BOS is added.
 _WHOLE_WORDS = frozenset(("llama-bpe", "llama3", "llama-v3", "tekken"))
+
+
+@dataclass(frozen=True, eq=False)
+class GGUFTokenizer:
+    """What `Tokenizer` reads of a Hugging Face object, under the same names.
+
+    special_tokens_map: such as {"eos_token": "</s>"}. chat_template: one, several by name, or none.
+    """
+
+    backend_tokenizer: Tokenizer
+    special_tokens_map: dict[str, str]
+    chat_template: str | dict[str, str] | None
+
+    def to_hf(self) -> PreTrainedTokenizerFast:
+        """One that encodes the same, with a copy of the vocabulary."""
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast(
+            tokenizer_object=self.backend_tokenizer,
+            chat_template=self.chat_template,
+            clean_up_tokenization_spaces=False,
+            **self.special_tokens_map,
+        )
 
 
 class _Metadata:
@@ -110,28 +135,21 @@ class _Metadata:
         raise ValueError(f"tokenizer.ggml.{name}_token_id={token_id} is outside the {len(self.tokens)} tokens")
 
 
-def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> PreTrainedTokenizerFast:
+def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> GGUFTokenizer:
     """The tokenizer that a GGUF file describes, its special tokens and chat template included.
 
     Raises ValueError naming the key and the value that is not supported or cannot be.
     """
-    from transformers import PreTrainedTokenizerFast  # takes a second: not before there is a model
-
     ggml = _Metadata(metadata)
     backend = _byte_level_bpe(ggml) if ggml.kind == "gpt2" else _sentencepiece_bpe(ggml)
     backend.add_special_tokens(_added_tokens(ggml, _CONTROL))
     backend.add_tokens(_added_tokens(ggml, _USER_DEFINED))
+    named = {f"{short}_token": token for short, name in _NAMES.items() if (token := ggml.token(name)) is not None}
+    added = {token.content for token in backend.get_added_tokens_decoder().values()}
+    backend.add_special_tokens([AddedToken(token, special=True) for token in named.values() if token not in added])
     if affixes := _affixes(ggml):
         backend.post_processor = affixes
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        bos_token=ggml.token("bos"),
-        eos_token=ggml.token("eos"),
-        unk_token=ggml.token("unknown"),
-        pad_token=ggml.token("padding"),
-        chat_template=_chat_template(metadata),
-        clean_up_tokenization_spaces=False,
-    )
+    return GGUFTokenizer(backend, named, _chat_template(metadata))
 
 
 def _chat_template(metadata: Mapping[str, Any]) -> str | dict[str, str] | None:

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from minisgl.tokenizer.gguf_tokenizer import tokenizer_from_gguf
+from minisgl.tokenizer.gguf_tokenizer import GGUFTokenizer, tokenizer_from_gguf
 from minisgl.tokenizer.tokenizer import Tokenizer
 from minisgl.utils.gguf_header import GGUFHeader
 from minisgl.utils.json_file import read_json
@@ -19,16 +19,19 @@ _MODELS = ("tokenizer.model", "tiktoken.model")
 _OTHERS = (*_MODELS, "tekken.json", "vocab.json")
 
 
-def load_tokenizer(path: Path) -> Tokenizer:
+def load_tokenizer(path: Path, header: GGUFHeader | None = None) -> Tokenizer:
     """The tokenizer of a model. path: a folder with a tokenizer's files, a .gguf file, or a folder with one.
+    header: of that file, if it has been read already.
 
     tokenizer.json is taken where there is one. What else transformers reads, it converts: sentencepiece and tiktoken
     models, tekken.json, vocab.json with merges.txt. Reads the disk only and runs no code from there. Raises ValueError,
     naming the file, if there is no tokenizer, it is not supported, or a package is missing that reads it.
     """
     path = Path(path)
-    if gguf := find_gguf(path):
-        return Tokenizer(_read_gguf(gguf))
+    if header is None and (gguf := find_gguf(path)):
+        header = GGUFHeader(gguf)
+    if header is not None:
+        return Tokenizer(_read_gguf(header))
     if (path / "tokenizer.json").is_file():
         return Tokenizer(_read_folder(path))
     if any((path / name).is_file() for name in _OTHERS):
@@ -36,12 +39,11 @@ def load_tokenizer(path: Path) -> Tokenizer:
     raise ValueError(f"{path} is neither a .gguf file nor a folder that holds tokenizer.json or {', '.join(_OTHERS)}")
 
 
-def _read_gguf(path: Path) -> PreTrainedTokenizerFast:
-    metadata = GGUFHeader(path).metadata
+def _read_gguf(header: GGUFHeader) -> GGUFTokenizer:
     try:
-        return tokenizer_from_gguf(metadata)
+        return tokenizer_from_gguf(header.metadata)
     except Exception as error:  # `tokenizers` raises plain Exception for lists that do not fit together
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"{header.path}: {error}") from error
 
 
 def _read_folder(path: Path) -> PreTrainedTokenizerFast:

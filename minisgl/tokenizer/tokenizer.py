@@ -10,6 +10,7 @@ import numpy as np
 import tokenizers
 
 from minisgl.tokenizer.chat import render_chat
+from minisgl.tokenizer.gguf_tokenizer import GGUFTokenizer
 from minisgl.utils.arrays import Int32Array
 
 if TYPE_CHECKING:
@@ -17,20 +18,36 @@ if TYPE_CHECKING:
 
 
 class Tokenizer:
-    """A model's tokenizer, safe between threads. hf: the same as a Hugging Face object, as `hf(text).input_ids`.
+    """A model's tokenizer, safe between threads.
 
     vocab_size: added tokens included. special_ids: the ids that `decode` leaves out. longest_token: in characters.
     is_byte_level: tokens are bytes in GPT-2's spelling.
     """
 
-    def __init__(self, hf: PreTrainedTokenizerFast) -> None:
-        self.hf = hf
-        self.backend = hf.backend_tokenizer
-        self.vocab_size: int = len(hf)
-        self.longest_token: int = max(map(len, hf.get_vocab()), default=1)
+    def __init__(self, source: PreTrainedTokenizerFast | GGUFTokenizer) -> None:
+        self._source = source
+        self.backend: tokenizers.Tokenizer = source.backend_tokenizer
+        self.vocab_size: int = self.backend.get_vocab_size(with_added_tokens=True)
+        self.longest_token: int = max(map(len, self.backend.get_vocab(with_added_tokens=True)), default=1)
         added = self.backend.get_added_tokens_decoder()
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         self.is_byte_level = _decoder_kinds(self.backend.decoder) == ["ByteLevel"]
+
+    @property
+    def hf(self) -> PreTrainedTokenizerFast:
+        """The same as a Hugging Face object, as `hf(text).input_ids`; its chat template is heeded from now on.
+
+        Of a GGUF file it is made when it is first asked for, because importing transformers takes a second.
+        """
+        if isinstance(self._source, GGUFTokenizer):
+            self._source = self._source.to_hf()
+        return self._source
+
+    @property
+    def eos_id(self) -> int | None:
+        """Of the token that the files call EOS, if they name one and it exists."""
+        eos = self._source.special_tokens_map.get("eos_token")
+        return None if eos is None else self.backend.token_to_id(eos)
 
     def encode(self, text: str) -> Int32Array:
         """[N] int32: the ids of a plain prompt, with the tokens that the model wants around it (BOS, mostly).
@@ -52,7 +69,7 @@ class Tokenizer:
 
     def render(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **kwargs: Any) -> str:
         """The text of which `apply_chat_template` makes ids; it may be much longer than the messages."""
-        return render_chat(self.hf, messages, add_generation_prompt=add_generation_prompt, **kwargs)
+        return render_chat(self._source, messages, add_generation_prompt=add_generation_prompt, **kwargs)
 
     def encode_rendered(self, text: str) -> Int32Array:
         """[N] int32: the ids of a text that a chat template has written, in which BOS stands already, if any."""
@@ -99,7 +116,7 @@ class Tokenizer:
 
         It is not turned off there, since another thread may be encoding with it.
         """
-        backend: tokenizers.Tokenizer = self.backend
+        backend = self.backend
         if backend.truncation is None and backend.padding is None and not backend.encode_special_tokens:
             return backend
         plain = tokenizers.Tokenizer.from_str(backend.to_str())

@@ -45,8 +45,21 @@ class ByteCursor:
 
     def string(self) -> str:
         """The next string: its length in bytes as 8 bytes, then UTF-8."""
-        text = self.take(self.uint(8))
+        return self.strings(1)[0]
+
+    def strings(self, count: int) -> list[str]:
+        """The next `count` strings: a vocabulary has a hundred thousand, so they are read in one loop."""
+        data, size, begin, texts = self.data, len(self.data), self.pos, list[str]()
         try:
-            return text.decode()
-        except UnicodeDecodeError:
-            raise self.error(f"not UTF-8: {text[:40]!r}") from None
+            for _ in range(count):
+                start = begin + 8
+                end = start + int.from_bytes(data[begin:start], "little")
+                if end > size:
+                    self.check_holds(begin, 8)
+                    self.check_holds(start, end - start)
+                texts.append(data[start:end].decode())
+                begin = end
+        except UnicodeDecodeError as error:
+            raise self.error(f"not UTF-8: {error.object[:40]!r}") from None
+        self.pos = begin
+        return texts

@@ -8,8 +8,6 @@ from contextlib import AbstractContextManager
 import numpy as np
 import numpy.typing as npt
 import torch
-from gguf import GGMLQuantizationType
-from gguf.quants import dequantize
 
 from minisgl.utils.gguf_blocks import grouped
 from minisgl.utils.gguf_header import FLOATS, GGUFHeader
@@ -40,6 +38,9 @@ class GGUFFile(GGUFHeader):
         info, raw = self.tensors[name], self.raw(name)
         if info.type in _DTYPES:
             return torch.from_numpy(raw).view(_DTYPES[info.type]).view(info.shape)
+        from gguf import GGMLQuantizationType  # here, because few files need it, and its import is not quick
+        from gguf.quants import dequantize
+
         with np.errstate(all="ignore"):  # Scales are whatever the file says; infinities are not ours to report.
             values = dequantize(raw.reshape(math.prod(info.shape[:-1]), -1), GGMLQuantizationType[info.type])
         return torch.from_numpy(values).view(info.shape)

@@ -1,10 +1,11 @@
-"""What the HTTP process imports: each test asks a fresh interpreter, since this one has imported everything."""
+"""What the HTTP process imports."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
+
+from support.gguf_variants import DATA
+from support.imports import imported_by
 
 BOS_MODEL = Path(__file__).parents[1] / "data" / "tok" / "bos"
 AS_SERVE_DOES = """
@@ -24,16 +25,10 @@ from pathlib import Path
 from minisgl.tokenizer import TextStream, load_tokenizer
 
 tokenizer = load_tokenizer(Path({path!r}))
-ids = tokenizer.apply_chat_template([{{"role": "user", "content": "hello"}}]).tolist()
+ids = tokenizer.apply_chat_template([{{"role": "user", "content": "hello"}}], {options}).tolist()
 TextStream(tokenizer).push(ids, final=True)
 """
-
-
-def imported_by(code: str) -> set[str]:
-    """The packages outside the standard library that are there after `code`."""
-    code += "\nprint(*{name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+PLAIN = "chat_template='{{ messages[0].content }}'"
 
 
 def test_the_http_process_listens_before_torch_or_transformers_could_be_imported():
@@ -43,9 +38,15 @@ def test_the_http_process_listens_before_torch_or_transformers_could_be_imported
 
 
 def test_the_http_process_has_no_torch_when_it_tokenizes_and_writes_text_either():
-    packages = imported_by(AS_SERVE_DOES + WITH_A_MODEL.format(path=str(BOS_MODEL)))
-    assert "transformers" in packages  # its tokenizer class, which renders chat templates
+    packages = imported_by(AS_SERVE_DOES + WITH_A_MODEL.format(path=str(BOS_MODEL), options=""))
+    assert "transformers" in packages  # its class reads a folder's tokenizer
     assert "torch" not in packages
+
+
+def test_of_a_gguf_file_it_has_no_transformers_either():
+    packages = imported_by(AS_SERVE_DOES + WITH_A_MODEL.format(path=str(DATA / "llama_f32.gguf"), options=PLAIN))
+    assert {"tokenizers", "jinja2"} <= packages
+    assert packages.isdisjoint({"torch", "transformers", "huggingface_hub", "gguf"})
 
 
 def test_the_engine_s_process_connects_before_it_imports_them():

@@ -60,6 +60,26 @@ def words(tokenizer, text):
     return tokenizer.hf.convert_ids_to_tokens(tokenizer.encode(text).tolist())
 
 
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        byte_level_metadata(),
+        byte_level_metadata(bos_token_id=20, padding_token_id=21, add_bos_token=True, add_eos_token=True),
+        byte_level_metadata(bos_token_id=None, eos_token_id=None),
+        sentencepiece_metadata(),
+        sentencepiece_metadata(unknown_token_id=5, add_space_prefix=False),
+    ],
+)
+def test_the_object_of_transformers_encodes_the_same(metadata):
+    tokenizer = build(metadata)
+    theirs = tokenizer.hf.backend_tokenizer
+    assert repr(theirs.get_added_tokens_decoder()) == repr(tokenizer.backend.get_added_tokens_decoder())
+    assert theirs.get_vocab() == tokenizer.backend.get_vocab()
+    assert len(tokenizer.hf) == tokenizer.vocab_size
+    for text in ("hello </s><note> ab abc", "<unk>12", ""):
+        assert tokenizer.hf(text).input_ids == tokenizer.encode(text).tolist()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("text", "ids"), SMOLLM2_IDS)
 def test_smollm2_gives_the_ids_that_transformers_gives(smollm2, text, ids):
@@ -257,5 +277,5 @@ def test_a_file_may_have_templates_by_name():
     tool = {"type": "function", "function": {"name": "f", "description": "", "parameters": {}}}
     assert tokenizer.render(CHAT, tools=[tool]) == "tools 1"
     del named["tokenizer.chat_template"]
-    with pytest.raises(ValueError, match="the chat template refused the messages"):
+    with pytest.raises(ValueError, match="no default chat template; name one of tool_use, rag"):
         build(byte_level_metadata() | named).render(CHAT)

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gguf import GGMLQuantizationType, GGUFReader
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader
 from gguf.quants import dequantize
 from support.gguf_variants import DATA, LOGITS, reference_variant, write_gguf
 
 from minisgl.utils.gguf_file import GGUFFile
+from minisgl.utils.gguf_header import TYPES
 
 METADATA: dict[str, Any] = {
     "general.architecture": "llama",
@@ -120,6 +121,12 @@ def test_damaged_bytes_give_a_value_error_or_a_file(small: Path) -> None:
         except ValueError:
             continue
         assert all(file.read(name).numel() for name in file.tensors)
+
+
+def test_the_types_of_tensors_are_those_of_the_gguf_package() -> None:
+    for number, (name, block_len, block_bytes) in TYPES.items():
+        kind = GGMLQuantizationType(number)
+        assert (kind.name, GGML_QUANT_SIZES[kind]) == (name, (block_len, block_bytes))
 
 
 @pytest.mark.parametrize(
