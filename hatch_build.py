@@ -45,18 +45,18 @@ class KernelsHook(BuildHookInterface[Any]):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         editable = version == "editable"
         names = chosen_levels(os.environ.get("MINISGL_BUILD_ISA") or ("best" if editable else "all"))
-        self._scratch = None if editable else tempfile.mkdtemp()
-        folder = emptied(cpu_levels.SHIPPED) if self._scratch is None else Path(self._scratch)
-        libraries = self._compile(names, folder)
-        if libraries and not editable:
+        self._scratch = Path(tempfile.mkdtemp())
+        libraries = self._compile(names, self._scratch)
+        if editable:
+            self._put_beside_sources(libraries)
+        elif libraries:
             inside = cpu_levels.SHIPPED.relative_to(ROOT)
             build_data["force_include"].update({str(path): str(inside / path.name) for path in libraries})
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{platform_tag()}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
-        if self._scratch is not None:
-            shutil.rmtree(self._scratch)
+        shutil.rmtree(self._scratch)
 
     def _compile(self, names: Sequence[str], folder: Path) -> list[Path]:
         """Those that could be compiled."""
@@ -78,6 +78,16 @@ class KernelsHook(BuildHookInterface[Any]):
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             return [path for path in pool.map(compile_one, names) if path is not None]
 
+    def _put_beside_sources(self, libraries: Sequence[Path]) -> None:
+        """In place of those that were there."""
+        try:
+            shutil.rmtree(cpu_levels.SHIPPED, ignore_errors=True)
+            cpu_levels.SHIPPED.mkdir()
+            for path in libraries:
+                shutil.copy(path, cpu_levels.SHIPPED)
+        except OSError as error:
+            self.app.display_warning(f"C++ kernels: left out: {error}")
+
 
 def chosen_levels(wish: str) -> tuple[str, ...]:
     """Names of levels for a value of MINISGL_BUILD_ISA; ValueError if it is none. A processor that does not say what it
@@ -91,12 +101,6 @@ def chosen_levels(wish: str) -> tuple[str, ...]:
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"MINISGL_BUILD_ISA: {', '.join(unknown)} is not all, best, none or of {', '.join(known)}")
     return names
-
-
-def emptied(folder: Path) -> Path:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    return folder
 
 
 def platform_tag() -> str:
