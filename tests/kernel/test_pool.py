@@ -14,7 +14,7 @@ import torch
 from support.needs import CPP_KERNELS
 
 from minisgl.kernel import cpu_ops, torch_ops
-from minisgl.kernel.cpu_build import SOURCES
+from minisgl.kernel.cpu_levels import SOURCES
 from minisgl.utils.processor import find_compiler
 
 pytestmark = CPP_KERNELS
