@@ -68,14 +68,14 @@ def test_a_request_that_takes_too_long_has_failed(run):
     with openai_stub("slow") as server:
         done = run("bench", "serve", "--url", server.url, *SMALL, "--timeout", "0.2")
     assert "failed 6 times: no end within 0.2 s" in done.out
-    assert server.gone.wait(5)
+    assert server.gone.wait(30)
 
 
 def test_at_a_rate_requests_do_not_wait_for_one_another(run):
     with openai_stub("slow") as server:
-        done = run("bench", "serve", "--url", server.url, *SMALL, "--rate", "1000", "--timeout", "0.3")
-    assert "6 requests in 0." in done.out
-    assert len(server.requests) == 6
+        done = run("bench", "serve", "--url", server.url, *SMALL, "--rate", "1000", "--timeout", "1")
+    assert "failed 6 times" in done.out
+    assert server.most_open == len(server.requests) == 6
 
 
 def test_the_key_is_sent(run):

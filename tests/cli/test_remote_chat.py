@@ -3,7 +3,7 @@ import signal
 import threading
 
 import pytest
-from support.openai_stub import openai_stub
+from support.openai_stub import OpenAIStub, openai_stub
 
 from minisgl.cli.remote_model import _hit_rate
 
@@ -72,16 +72,21 @@ def test_a_reply_that_fails_is_shown_and_forgotten_and_the_chat_goes_on(run, mod
 
 def test_ctrl_c_stops_the_reply_and_hangs_up_but_the_chat_goes_on(run):
     with openai_stub("slow") as server:
-        timer = threading.Timer(1.2, os.kill, (os.getpid(), signal.SIGINT))
-        timer.start()
+        hand = threading.Thread(target=press_ctrl_c_after_two_pieces, args=(server,))
+        hand.start()
         done = run("chat", "--url", server.url, "--max-tokens", "8", stdin="a long one\nx\n")
-        timer.join()
-        assert server.gone.wait(5)
+        hand.join()
+        assert server.gone.wait(30)
     assert done.code == 0
     assert " [stopped]\n" in done.out
     assert done.out.endswith("X\n")
     stopped = done.out.split(" [stopped]")[0]
     assert server.requests[1]["messages"][1] == {"role": "assistant", "content": stopped}
+
+
+def press_ctrl_c_after_two_pieces(server: OpenAIStub) -> None:
+    assert server.two_are_sent.wait(60)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from support.tiny_model import EOS, make_tokenizer
 
 from minisgl.core import ContextLengthError, SamplingParams
 from minisgl.llm import AsyncClient, Delta, EngineDied, Output
+from minisgl.llm.run import Run
 from minisgl.message import EngineStats, UserMsg
 from minisgl.tokenizer import Tokenizer
 from minisgl.utils.arrays import Int32Array
@@ -264,18 +265,26 @@ def test_news_is_offered_while_the_reader_waits_and_what_is_refused_is_the_reade
 
     def script(request: UserMsg) -> Iterable[Item]:
         for char in "abcde":
+            while not (runs and is_waited_for(runs[0])):
+                yield 0.005
             yield from tokens(char)
             while char not in offered:
-                yield 0.01
-            yield 0.02  # the reader of what was refused waits again
+                yield 0.005
+
+    runs: list[Run] = []
 
     async def main() -> list[str]:
         client = make_engine_client(script)
-        prepared = [await client.prepare("x", SamplingParams())]
-        return [delta["text"] async for deltas in client.run(prepared, on_news=take_vowels) for delta in deltas]
+        runs.append(client.start([await client.prepare("x", SamplingParams())], on_news=take_vowels))
+        return [delta["text"] async for deltas in runs[0] for delta in deltas]
 
     assert asyncio.run(main()) == ["b", "c", "d", ""]
     assert offered == ["a", "b", "c", "d", "e"]  # the end is not offered
+
+
+def is_waited_for(run: Run) -> bool:
+    waiter = run._waiter
+    return waiter is not None and not waiter.done()
 
 
 def test_a_reader_that_is_busy_gets_all_in_order_and_nothing_is_offered_meanwhile() -> None:
@@ -288,11 +297,10 @@ def test_a_reader_that_is_busy_gets_all_in_order_and_nothing_is_offered_meanwhil
     async def main() -> list[str]:
         link = ScriptedLink(lambda request: [*tokens("a"), *([0.02] * 5), *tokens("bcd")])
         client = make_engine_client(link=link)
-        run = client.run([await client.prepare("x", SamplingParams())], on_news=leave_it)
+        run = client.start([await client.prepare("x", SamplingParams())], on_news=leave_it)
         texts = [delta["text"] for delta in await anext(run)]
-        while link.num_open:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.05)  # what was sent last is still on its way
+        while not run._is_over:
+            await asyncio.sleep(0.005)
         return [*texts, *(delta["text"] for delta in await anext(run))]
 
     assert asyncio.run(main()) == ["a", "bcd"]

@@ -201,4 +201,4 @@ def test_a_question_that_is_open_when_the_engine_ends_gets_the_reason() -> None:
     answer = router.expect(StatsMsg(1))
     router.close("the engine died: no more power")
     with pytest.raises(EngineDied, match="no more power"):
-        answer.result(timeout=10)
+        answer.result(timeout=60)

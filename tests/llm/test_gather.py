@@ -38,7 +38,7 @@ def gathered(script: Script, num_prompts: int = 2, **params: Any) -> list[Output
     submission, arrivals = submit(make_client(script), num_prompts, **params)
     outputs: dict[int, Output] = {}
     while not submission.is_over:
-        outputs |= submission.gather(arrivals.get(timeout=10))
+        outputs |= submission.gather(arrivals.get(timeout=60))
     return [outputs[index] for index in range(num_prompts)]
 
 
@@ -46,7 +46,7 @@ def taken(script: Script, num_prompts: int = 2, **params: Any) -> list[Output]:
     submission, arrivals = submit(make_client(script), num_prompts, **params)
     outputs: dict[int, Output] = {}
     while not submission.is_over:
-        arrival = arrivals.get(timeout=10)
+        arrival = arrivals.get(timeout=60)
         for reply in arrival.replies:
             delta = submission.take(reply, arrival.at)
             if delta is not None and "output" in delta:
@@ -120,7 +120,7 @@ def test_who_gathers_hears_of_the_engines_death() -> None:
     submission, arrivals = submit(make_client(lambda request: [], link), 1)
     link.die("struck by lightning")
     with pytest.raises(EngineDied, match="lightning"):
-        submission.gather(arrivals.get(timeout=10))
+        submission.gather(arrivals.get(timeout=60))
 
 
 def test_a_reader_of_many_requests_hears_of_a_step_once() -> None:

@@ -260,7 +260,7 @@ def test_shutdown_in_the_workers_own_thread_ends_it(tiny: Path) -> None:
     """So it is when the last reference goes in a collection there."""
     llm = LLM(str(tiny), num_page_override=64)
     llm._worker.call(llm.shutdown)
-    llm._worker._thread.join(timeout=10)
+    llm._worker._thread.join(timeout=60)
     assert not llm._worker._thread.is_alive()
 
 
@@ -297,7 +297,7 @@ def test_a_forgotten_llm_ends_its_thread(tiny: Path) -> None:
     thread = llm._worker._thread
     del llm
     gc.collect()
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while thread.is_alive() and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not thread.is_alive()

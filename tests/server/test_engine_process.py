@@ -14,8 +14,8 @@ from support.live_server import LiveServer, free_port, live_server
 from support.streams import Stream, status_of_health, wait_until
 
 pytestmark = pytest.mark.slow
-SMALL = ("--max-seq-len", "1024", "--num-pages", "8192", "--max-running", "32", "--drain-timeout", "3")
-LONG = {"model": "smollm2", "ignore_eos": True, "max_tokens": 400}
+SMALL = ("--max-seq-len", "1024", "--num-pages", "8192", "--max-running", "32", "--drain-timeout", "5")
+LONG = {"model": "smollm2", "ignore_eos": True, "max_tokens": 900}
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def children_of(pid: int) -> list[int]:
 
 def test_sigterm_lets_streams_end_in_time_and_tells_those_that_do_not(server: LiveServer) -> None:
     engine = engine_of(server)
-    short = [Stream(server.port, model="smollm2", max_tokens=24, ignore_eos=True) for _ in range(3)]
+    short = [Stream(server.port, model="smollm2", max_tokens=12, ignore_eos=True) for _ in range(3)]
     long = Stream(server.port, **LONG)
     server.process.send_signal(signal.SIGTERM)
     assert [stream.to_the_end() for stream in short] == ["[DONE]"] * 3
@@ -66,7 +66,7 @@ def test_an_engine_killed_with_20_streams_open_is_told_to_all_of_them_and_ends_t
     engine = engine_of(server)
     streams = [Stream(server.port, **LONG) for _ in range(20)]
     os.kill(engine, signal.SIGKILL)
-    wait_until(lambda: status_of_health(server) in ((503, {"status": "dead"}), None), seconds=2)
+    wait_until(lambda: status_of_health(server) in ((503, {"status": "dead"}), None))
     assert {tuple(stream.to_the_end()) for stream in streams} == {("error",)}
     assert server.process.wait(30) == 1
     assert "killed by SIGKILL" in server.log.read_text()
@@ -76,7 +76,7 @@ def test_a_server_that_is_killed_leaves_no_engine(server: LiveServer) -> None:
     engine = engine_of(server)
     stream = Stream(server.port, **LONG)
     server.process.kill()
-    wait_until(lambda: not is_running(engine), seconds=10)
+    wait_until(lambda: not is_running(engine))
     assert stream.to_the_end() != "[DONE]"
 
 

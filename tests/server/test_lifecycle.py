@@ -49,9 +49,10 @@ def test_health_is_503_while_loading_and_200_after(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_accepting_lets_open_streams_end_and_exits_with_0(number: int, tmp_path: Path) -> None:
     with serving(tmp_path) as server:
-        streams = [Stream(server.port, max_tokens=50) for _ in range(3)]
+        streams = [Stream(server.port) for _ in range(3)]
         server.signal(number)
         wait_until(lambda: status_of_health(server) is None)
+        server.signal(signal.SIGUSR2)
         assert [stream.to_the_end() for stream in streams] == ["[DONE]"] * 3
         assert server.exit_code() == 0
     log = server.log.read_text()
@@ -122,7 +123,7 @@ def test_when_the_engine_dies_streams_and_probes_are_told_and_the_process_fails(
     with serving(tmp_path) as server:
         streams = [Stream(server.port) for _ in range(20)]
         server.signal(signal.SIGUSR1)
-        wait_until(lambda: status_of_health(server) == (503, {"status": "dead"}), seconds=2)
+        wait_until(lambda: status_of_health(server) == (503, {"status": "dead"}))
         status, body = server.post("/v1/completions", FOR_EVER)
         assert (status, body["error"]["code"]) == (503, "engine_dead")
         assert {tuple(stream.to_the_end()) for stream in streams} == {("error",)}

@@ -205,7 +205,7 @@ def test_the_bodies_of_all_open_requests_have_a_limit_together(monkeypatch: pyte
             assert [response.status_code for response in await asyncio.gather(*held)] == [200, 200]
             assert (await client.post("/hold", content=b"x" * 100)).text == "done"
 
-    asyncio.run(asyncio.wait_for(main(), 10))
+    asyncio.run(asyncio.wait_for(main(), 60))
 
 
 def test_a_body_that_does_not_come_is_waited_for_no_longer_than_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,9 @@ from minisgl.server.stream.chat import ChatAnswer
 from minisgl.server.stream.completions import CompletionAnswer
 from minisgl.server.stream.generate import GenerateAnswer
 
-NEIGHBOUR = {"prompt": "neighbour", "max_tokens": 100_000, "stream": True}  # it never ends by itself
+FOR_EVER = 100_000  # tokens: the neighbour's stream never ends by itself
+NEIGHBOUR = (COMPLETIONS, {"prompt": "neighbour", "max_tokens": FOR_EVER, "stream": True})
+OTHER_NEIGHBOUR = (GENERATE, {"text": "neighbour", "sampling_params": {"max_new_tokens": FOR_EVER}, "stream": True})
 ROOM = Limits(258, 200_000, 10**6)
 LONG = "x" * 480
 LONG_IDS = ids_of(LONG)
@@ -35,7 +37,12 @@ SGLANG_TOP = {"return_logprob": True, "logprob_start_len": 0, "top_logprobs_num"
 SHORT = {"sampling_params": {"max_new_tokens": 2}}
 
 WORST = {
-    "a chat of many choices with all logprobs": (ChatAnswer, "whole", CHAT, {"messages": HI, "n": 8, "max_tokens": 480, **TOP}),
+    "a chat of many choices with all logprobs": (
+        ChatAnswer,
+        "whole",
+        CHAT,
+        {"messages": HI, "n": 8, "max_tokens": 480, **TOP},
+    ),
     "echoes with logprobs": (
         CompletionAnswer,
         "whole",
@@ -73,7 +80,7 @@ WORST = {
 def script(request: UserMsg) -> Iterable[Item]:
     """The neighbour's tokens come one each 5 ms, all others at once."""
     token_id = ids_of("x")[0]
-    if request.sampling_params.max_tokens == NEIGHBOUR["max_tokens"]:
+    if request.sampling_params.max_tokens == FOR_EVER:
         return itertools.chain.from_iterable(itertools.repeat((token_id, 0.005)))
     return itertools.repeat((token_id,) * 16)
 
@@ -86,7 +93,7 @@ def test_a_neighbour_s_events_keep_coming(
 
     async def test() -> None:
         api = Api(script, limits=ROOM, gate=Gate(max_running=100, max_queued=0))
-        neighbour = Exchange(api, COMPLETIONS, NEIGHBOUR)
+        neighbour = Exchange(api, *(OTHER_NEIGHBOUR if owner is CompletionAnswer else NEIGHBOUR))  # of another kind
         await neighbour.body()
         waited = wait_for_events(neighbour, owner, name, monkeypatch)
         heavy = Exchange(api, path, body)
@@ -149,4 +156,4 @@ def note_pieces(monkeypatch: pytest.MonkeyPatch, pieces: list[Any]) -> None:
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 20))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(test(), 60))  # type: ignore[arg-type]

@@ -93,7 +93,7 @@ class Api:
         """The engine hears of an abort between two steps, so it may take a moment."""
         assert self.state.gate.num_open == 0
         assert self.state.running.abort_all() == 0
-        patience = 400
+        patience = 4000
         while self.link.num_open and patience:
             patience -= 1
             time.sleep(0.005)
@@ -143,7 +143,7 @@ async def exchange(api: Api, path: str, **body: Any) -> AsyncIterator[Exchange]:
     """One exchange, which must have ended within seconds; afterwards nothing of it may be left."""
     call = Exchange(api, path, body)
     yield call
-    await asyncio.wait_for(call.task, 5)
+    await asyncio.wait_for(call.task, 20)
     api.check_at_rest()
 
 

@@ -1,12 +1,12 @@
 """The whole server on a port, in a process of its own, but the engine answers by a script: one "x" each 10 ms.
 
-SIGUSR1 makes the engine die, as if it had been killed. A text that /tokenize gets is tokenized for ever.
+SIGUSR1 makes the engine die, as if it had been killed; SIGUSR2 makes it come to the end of every answer. A text that
+/tokenize gets is tokenized for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import multiprocessing.forkserver
 import os
 import signal
@@ -23,7 +23,9 @@ from typing import Any
 from support.engine_info import engine_info
 from support.live_server import LiveServer, free_port
 from support.scripted_link import Item, ScriptedLink, make_engine_client
+from support.tiny_model import EOS, VOCAB
 
+from minisgl.core import Limits
 from minisgl.llm import LLMConfig
 from minisgl.message import UserMsg
 from minisgl.server.config import ServerConfig
@@ -35,6 +37,7 @@ from minisgl.utils.logging import install_handler
 
 FORKS = multiprocessing.get_context("forkserver")  # imports everything once, for all servers
 FORKS.set_forkserver_preload(["support.lifecycle_server"])
+ROOM = Limits(VOCAB, 200_000, 10**6)
 
 
 class Server(LiveServer):
@@ -90,16 +93,18 @@ class ScriptedEngine:
     """An EngineHandle."""
 
     def __init__(self, load_s: float, failure: Exception | None, on_progress: Tell, on_death: Tell) -> None:
-        self._link = ScriptedLink(write_x)
+        self._is_at_end = threading.Event()
+        self._link = ScriptedLink(self._write_x)
         self._load_s, self._failure, self._on_death = load_s, failure, on_death
         on_progress("weights")
         signal.signal(signal.SIGUSR1, self._die)
+        signal.signal(signal.SIGUSR2, lambda *_: self._is_at_end.set())
 
     async def ready(self) -> tuple[Any, Any]:
         await asyncio.sleep(self._load_s)
         if self._failure is not None:
             raise self._failure
-        return make_engine_client(link=self._link), engine_info()
+        return make_engine_client(link=self._link, limits=ROOM), engine_info()
 
     def shutdown(self) -> None:
         print("the engine is asked to end")
@@ -112,9 +117,10 @@ class ScriptedEngine:
         self._link.die("the engine died")
         self._on_death("the engine died: signal 9")
 
-
-def write_x(request: UserMsg) -> Iterable[Item]:
-    return itertools.chain.from_iterable(itertools.repeat((ord("x"), 0.01)))
+    def _write_x(self, request: UserMsg) -> Iterable[Item]:
+        while not self._is_at_end.is_set():
+            yield from (ord("x"), 0.01)
+        yield EOS
 
 
 def tokenize_for_ever(*args: object) -> list[int]:

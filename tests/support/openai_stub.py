@@ -27,7 +27,10 @@ FAULTS = {
 
 
 class OpenAIStub(ThreadingHTTPServer):
-    """requests: the bodies that came, with the path. gone: set when a client closed an answer that was not over."""
+    """requests: the bodies that came, with the path. gone: set when a client closed an answer that was not over.
+
+    two_are_sent: set when two pieces of an answer are. most_open: answers that were open at once.
+    """
 
     daemon_threads = True
 
@@ -36,7 +39,18 @@ class OpenAIStub(ThreadingHTTPServer):
         self.model = model
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
-        self.gone = threading.Event()
+        self.gone, self.two_are_sent = threading.Event(), threading.Event()
+        self.num_open = self.most_open = 0
+        self.lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def count_open(self) -> Iterator[None]:
+        with self.lock:
+            self.num_open += 1
+            self.most_open = max(self.most_open, self.num_open)
+        yield
+        with self.lock:
+            self.num_open -= 1
 
     @property
     def url(self) -> str:
@@ -82,7 +96,8 @@ class _Handler(BaseHTTPRequestHandler):
             return self._send(400, {"error": {"message": "too warm", "param": "temperature"}})
         if body["model"] == "plain-500":
             return self._send(500, "<h1>oops</h1>")
-        return self._stream(body)
+        with self.server.count_open():
+            return self._stream(body)
 
     def _stream(self, body: dict[str, Any]) -> None:
         self.send_response(200)
@@ -90,9 +105,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         try:
-            for event in _events(body):
+            for number, event in enumerate(_events(body)):
                 if body["model"] == "slow":
                     time.sleep(0.5)
+                if number == 2:
+                    self.server.two_are_sent.set()
                 data = event if isinstance(event, str) else json.dumps(event)
                 self._write(f"data: {data}\n\n".encode())
         except OSError:

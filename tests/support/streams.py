@@ -12,7 +12,7 @@ from typing import Any
 
 from support.live_server import LiveServer
 
-FOR_EVER = {"prompt": "hi", "max_tokens": 500, "stream": True}
+FOR_EVER = {"prompt": "hi", "max_tokens": 100_000, "stream": True}
 
 
 def status_of_health(server: LiveServer) -> tuple[int, Any] | None:

@@ -169,7 +169,11 @@ def test_abort_request_ends_a_request_by_any_of_its_names(name: str) -> None:
     async def test() -> None:
         api = Api(slowly)
         body = {"text": "Hi", "sampling_params": {"max_new_tokens": 500}, "stream": True, "rid": "mine"}
-        call, other = Exchange(api, GENERATE, body), Exchange(api, COMPLETIONS, {"prompt": "x", "max_tokens": 20})
+        num_tokens = 500 if name == "all" else 20
+        call, other = (
+            Exchange(api, GENERATE, body),
+            Exchange(api, COMPLETIONS, {"prompt": "x", "max_tokens": num_tokens}),
+        )
         headers = dict((await call.sent.get())["headers"])
         answer_id = (await call.body()).partition(b'"id":"')[2].partition(b'"')[0].decode()
         names = {"id": answer_id, "x-request-id": headers[b"x-request-id"].decode(), "rid": "mine"}
