@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from minisgl.models.gguf_config import hf_config
 from minisgl.models.gguf_names import LONGROPE, hf_name
 from minisgl.models.sampling_defaults import Defaults, from_gguf
-from minisgl.utils.gguf_file import GGUFFile
+from minisgl.utils.gguf_file import GGUFFile, Order
 from minisgl.utils.grouped_tensor import GroupedTensor
 
 _END_IDS = ("eos", "eot", "eom")  # of the text, of the turn, of the message
@@ -86,13 +86,14 @@ class GGUFCheckpoint:
         return known
 
     def _read(self, name: str, all_in_integers: bool) -> torch.Tensor | GroupedTensor:
-        grouped, heads = self.file.read_grouped(name, all_in_integers), self._permuted_heads(name)
-        if grouped is None:
-            tensor = self.file.read(name)
-            if self._architecture in _WHOLE_NORMS and name.endswith("norm.weight"):
-                return tensor - 1
-            return unpermute(tensor, heads) if heads else tensor
-        return grouped.map_rows(partial(unpermute, num_heads=heads)) if heads else grouped
+        heads = self._permuted_heads(name)
+        order = halves_of_pairs(self.file.tensors[name].shape[0], heads) if heads else None
+        grouped = self.file.read_grouped(name, all_in_integers, order)
+        if grouped is not None:
+            return grouped
+        tensor = self.file.read(name, order)
+        is_whole = self._architecture in _WHOLE_NORMS and name.endswith("norm.weight")
+        return tensor - 1 if is_whole else tensor
 
     def _permuted_heads(self, name: str) -> int:
         """Number of heads whose rows llama.cpp's converter re-ordered, 0 for none: it does so for few models only."""
@@ -104,10 +105,10 @@ class GGUFCheckpoint:
         return heads if fits else 0  # a tensor of another shape is refused by it when it is loaded
 
 
-def unpermute(tensor: torch.Tensor, num_heads: int) -> torch.Tensor:
-    """Rows of q or k, [H * D, ...], back from pairs (0, D/2), (1, D/2 + 1) .. to halves 0 .. D/2 - 1, D/2 .. D - 1.
+def halves_of_pairs(num_rows: int, num_heads: int) -> Order:
+    """[num_rows]: where in the file the rows of q or k are, H * D of them, that Hugging Face has in this order.
 
-    llama.cpp rotates neighbouring rows of a head, Hugging Face the two halves.
+    llama.cpp rotates neighbouring rows of a head, so the file has pairs (0, D/2), (1, D/2 + 1) ..; Hugging Face rotates
+    the halves 0 .. D/2 - 1 and D/2 .. D - 1. Rows are moved as they lie in the file, where they are the least bytes.
     """
-    pairs = tensor.view(num_heads, tensor.shape[0] // num_heads // 2, 2, *tensor.shape[1:])
-    return pairs.transpose(1, 2).reshape(tensor.shape)
+    return np.arange(num_rows).reshape(num_heads, -1, 2).swapaxes(1, 2).reshape(-1)

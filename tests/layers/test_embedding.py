@@ -67,13 +67,16 @@ def test_packing_a_tied_head_leaves_the_embedding_its_weight():
 
 
 @pytest.mark.skipif(not has_cpp(torch.empty(0)), reason="no C++ kernels here")
-def test_a_tied_head_keeps_the_integers_that_came_for_the_embedding():
+def test_an_embedding_and_the_head_that_is_tied_to_it_keep_the_integers_that_came():
     codes = torch.randint(0, 256, (12, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     weight = GroupedTensor(codes, torch.full((12, 2), 0.01), torch.full((12, 2), -1.28), bits=8)
     table = VocabParallelEmbedding(12, 64, place(SINGLE))
     head = LMHead(12, 64, place(SINGLE), table)
     table.slots()["weight"].load("token_embd", weight)
-    head.pack()
+    for layer in (table, head):
+        layer.pack()
+    values = weight.dequantize()
     assert is_grouped(head.packed)
-    assert torch.equal(table(torch.arange(12)), weight.dequantize())
-    torch.testing.assert_close(head(table.weight[:3]), table.weight[:3] @ table.weight.T)
+    assert table.weight is None
+    assert torch.equal(table(torch.arange(12)), values)
+    torch.testing.assert_close(head(values[:3]), values[:3] @ values.T)

@@ -13,7 +13,7 @@ from support.gguf_variants import DATA, as_architecture, llama_variant
 
 from minisgl import LLM
 from minisgl.models.checkpoint import open_checkpoint
-from minisgl.models.gguf_checkpoint import unpermute
+from minisgl.models.gguf_checkpoint import halves_of_pairs
 from minisgl.models.gguf_names import hf_name
 from minisgl.tokenizer import load_tokenizer
 from minisgl.utils.gguf_file import GGUFFile
@@ -175,12 +175,11 @@ def test_names_are_hugging_faces(name: str, expected: str | None) -> None:
     assert hf_name(name, "llama") == expected
 
 
-def test_unpermute_brings_pairs_back_to_halves() -> None:
+def test_the_rows_of_halves_are_found_in_pairs() -> None:
     """Two heads of 6 rows: llama.cpp keeps rows (0, 3), (1, 4), (2, 5) of each head together."""
     stored = torch.tensor([0, 3, 1, 4, 2, 5, 10, 13, 11, 14, 12, 15])
     expected = [0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15]
-    assert unpermute(stored, num_heads=2).tolist() == expected
-    assert unpermute(stored[:, None], num_heads=2).tolist() == [[row] for row in expected]
+    assert stored[halves_of_pairs(12, num_heads=2)].tolist() == expected
 
 
 def test_rows_of_q_and_k_are_reordered_for_llama_only(tmp_path: Path) -> None:
@@ -190,7 +189,7 @@ def test_rows_of_q_and_k_are_reordered_for_llama_only(tmp_path: Path) -> None:
         loaded = dict(open_checkpoint(file.path).iter_weights())
         for part, heads in (("q", 4), ("k", 2)):
             stored = file.read(f"blk.0.attn_{part}.weight")
-            expected = unpermute(stored, heads) if name in ("llama", "smollm3") else stored
+            expected = stored[halves_of_pairs(len(stored), heads)] if name in ("llama", "smollm3") else stored
             assert torch.equal(loaded[f"model.layers.0.self_attn.{part}_proj.weight"], expected)
         assert (loaded["model.layers.0.self_attn.q_proj.bias"][1] == 2) == (name in ("llama", "smollm3"))
         assert loaded["model.layers.0.self_attn.v_proj.bias"][1] == 1
