@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.pairs import in_pairs
 from support.tiny_model import hf_greedy
 
 from minisgl import LLM, SamplingParams
@@ -31,10 +31,7 @@ def reference(tiny: Path) -> list[list[int]]:
     return hf_greedy(tiny, PROMPTS, MAX_TOKENS)
 
 
-@pytest.mark.parametrize(
-    ("cache_type", "page_size", "chunk", "overlap"),
-    list(itertools.product(["naive", "radix"], [1, 16, 64], [16, 64, 100_000], ["off", "on"])),
-)
+@in_pairs(cache_type=["radix", "naive"], page_size=[1, 16, 64], chunk=[16, 64, 100_000], overlap=["on", "off"])
 def test_tokens_do_not_depend_on_the_switches(
     tiny: Path, reference: list[list[int]], cache_type: str, page_size: int, chunk: int, overlap: str
 ) -> None:
