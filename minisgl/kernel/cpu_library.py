@@ -43,6 +43,7 @@ _OF_GROUPS = {  # on codes, which are uint8
     "pack_groups": "pppnnnpt",
     "strip_bytes": "nnnn>n",
     "pack_strips": "pppnnnnpt",
+    "quantise": "pnnnnnpppt",
     "nanoseconds_taken": ">n",  # on nothing
     "call_recorded": "pn>n",  # on anything
 }

@@ -18,7 +18,7 @@ from minisgl.utils.math import div_ceil
 
 PANEL = 32  # outputs that lie side by side, as in csrc/grouped_weight.h
 GATES = {None: 0, "silu": 1, "gelu_pytorch_tanh": 2}  # by the names that Hugging Face has, as in csrc/panel_linear.h
-_SOURCES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+SOURCES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 
 class Kind(IntEnum):
@@ -132,12 +132,12 @@ class FloatPanels:
                 self._write_part(place, rows[begin - first : end - first])
 
     def _write_part(self, first: int, rows: torch.Tensor) -> None:
-        if rows.dtype not in _SOURCES:
+        if rows.dtype not in SOURCES:
             rows = rows.float()
         assert rows.shape[1] == self.shape[1], (rows.shape, self.shape)
         assert rows.stride(1) == 1 or math.prod(rows.shape) <= 1, rows.stride()
         functions()["pack_floats", self.dtype](
-            *(rows.data_ptr(), _SOURCES[rows.dtype], rows.stride(0), *rows.shape, first, self._data.data_ptr()),
+            *(rows.data_ptr(), SOURCES[rows.dtype], rows.stride(0), *rows.shape, first, self._data.data_ptr()),
             torch.get_num_threads(),
         )
 

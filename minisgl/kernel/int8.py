@@ -11,10 +11,9 @@ from collections.abc import Sequence
 
 import torch
 
-from minisgl.kernel.cpu_library import functions
 from minisgl.kernel.cpu_linear import Kind, PackedLinear
-from minisgl.kernel.grouped import aligned
-from minisgl.utils.grouped_tensor import GROUP, GroupedTensor
+from minisgl.kernel.grouped import Layout, pack_parts
+from minisgl.utils.grouped_tensor import GroupedTensor
 
 # In place of the code that is 0, where there are offsets instead: which dtype they and the scales have in memory.
 HALF_OFFSETS, SINGLE_OFFSETS = -1, -2
@@ -27,16 +26,9 @@ def pack_int8(
 
     Scales and offsets are float16 where that is exact. bias, gate: as of PackedLinear.
     """
-    bits, inputs, outputs = max(part.bits for part in parts), parts[0].shape[1], sum(part.shape[0] for part in parts)
-    assert inputs % GROUP == 0, parts[0].shape
     zero = common_zero(parts)
-    parts = aligned(parts, bits, outputs if gate is None else outputs // 2)
-    size = functions()["strip_bytes", torch.uint8]
-    sizes = [size(*part.shape, bits, zero) for part in parts]
-    data = torch.empty(sum(sizes), dtype=torch.uint8)
-    for part, place in zip(parts, torch.split(data, sizes), strict=True):
-        _pack(part, bits, zero, place)
-    return PackedLinear(Kind.INT8, data, (outputs, inputs), dtype, bits=bits, zero=zero, bias=bias, gate=gate)
+    numbers = torch.float32 if zero == SINGLE_OFFSETS else torch.float16
+    return pack_parts(parts, Layout(Kind.INT8, "strip_bytes", "pack_strips", numbers, (zero,)), dtype, bias, gate)
 
 
 def common_zero(parts: Sequence[GroupedTensor]) -> int:
@@ -62,12 +54,3 @@ def _is_half(x: torch.Tensor) -> bool:
     """Whether all are finite numbers of float16."""
     half = x.half()
     return torch.equal(half.float(), x) and bool(half.isfinite().all())
-
-
-def _pack(part: GroupedTensor, bits: int, zero: int, place: torch.Tensor) -> None:
-    codes, numbers = part.codes.contiguous(), torch.float32 if zero == SINGLE_OFFSETS else torch.float16
-    scale, offset = (x.to(numbers).contiguous() for x in (part.scale, part.offset))
-    functions()["pack_strips", torch.uint8](
-        *(codes.data_ptr(), scale.data_ptr(), offset.data_ptr(), *part.shape, bits, zero, place.data_ptr()),
-        torch.get_num_threads(),
-    )

@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from minisgl.distributed import TPInfo, all_gather, all_reduce
+from minisgl.kernel.quantizer import quantize
 from minisgl.layers.base import Layer, Placement, WeightSlot
 from minisgl.layers.linear import Linear
 from minisgl.layers.packed import MADE_BITS
-from minisgl.utils.group_quantizer import quantize
 from minisgl.utils.grouped_tensor import GroupedTensor
 from minisgl.utils.math import div_ceil
 

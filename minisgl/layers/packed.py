@@ -13,8 +13,8 @@ from minisgl.kernel.cpu_ops import in_use
 from minisgl.kernel.grouped import pack_groups
 from minisgl.kernel.int8 import pack_int8
 from minisgl.kernel.linear import GATES, linear
+from minisgl.kernel.quantizer import quantize
 from minisgl.kernel.torch_ops import int8_linear
-from minisgl.utils.group_quantizer import quantize
 from minisgl.utils.grouped_tensor import GROUP, GroupedTensor
 from minisgl.utils.processor import cpu_is_intel
 
@@ -34,7 +34,7 @@ def pack_weight(
     weight: torch.Tensor, bias: torch.Tensor | None = None, gate: str | None = None, deterministic: bool = True
 ) -> PackedWeight | None:
     """The same numbers for our own kernel, if that is wanted, or for the fastest; None where that is plain torch's."""
-    if deterministic and packs_floats(weight):
+    if deterministic and has_cpp(weight):
         panels = FloatPanels((weight.shape[0], weight.shape[1]), weight.dtype, gate)
         panels.write(0, weight)
         return panels.finish(bias)
@@ -72,7 +72,7 @@ class GroupedParts:
         self, weight: torch.Tensor, dest: torch.Tensor, gate: str | None = None
     ) -> Callable[[torch.Tensor], None] | None:
         """Takes floats for the rows `dest` of the weight and packs them; None where there is no kernel for it."""
-        if self._quantization in MADE_BITS or not (self._deterministic and packs_floats(weight)):
+        if self._quantization in MADE_BITS or not (self._deterministic and has_cpp(weight)):
             return None
 
         def take(tensor: torch.Tensor) -> None:
@@ -110,11 +110,6 @@ class GroupedParts:
 def in_bits(tensor: GroupedTensor, most: int) -> GroupedTensor:
     """In at most so many bits a code: as it is, or quantised anew."""
     return tensor if tensor.bits <= most else quantize(tensor.dequantize(), most)
-
-
-def packs_floats(weight: torch.Tensor) -> bool:
-    """Whether floats like these are packed for our own kernels."""
-    return has_cpp(weight)
 
 
 def row_of(weight: torch.Tensor, dest: torch.Tensor) -> int:

@@ -1,4 +1,7 @@
-"""Floats to integers: of every GROUP neighbours in 8 bits with a scale, or in 4 bits with a scale and an offset."""
+"""Floats to integers: of every GROUP neighbours in 8 bits with a scale, or in 4 bits with a scale and an offset.
+
+`kernel.quantizer` has the same in C++, to the bit, so sums have an order here.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,8 @@ def quantize(tensor: torch.Tensor, bits: int) -> GroupedTensor:
     """The nearest that there is to a matrix [N, K], or stack of them, of floats; K must be whole groups.
 
     8 bits: scale is the greatest magnitude / 127, and code 128 is 0. 4 bits: scale and offset of least squared error
-    among a few. Both are numbers of float16, unless these are too small or too great for it.
+    among a few. Both are numbers of float16, unless these are too small or too great for it. A group with a number
+    that is not finite is NaN.
     """
     assert tensor.shape[-1] % GROUP == 0, tensor.shape
     rows = tensor.reshape(-1, tensor.shape[-1])
@@ -26,16 +30,17 @@ def quantize(tensor: torch.Tensor, bits: int) -> GroupedTensor:
     for begin in range(0, len(rows), step):
         part = slice(begin, begin + step)
         values = rows[part].float().view(-1, groups[1], GROUP)
-        found, scale[part], offset[part] = (_in_8_bits if bits == 8 else _in_4_bits)(values)
-        codes[part] = found.flatten(1).byte()
+        finite = values.isfinite().all(-1)
+        found, scales, offsets = (_in_8_bits if bits == 8 else _in_4_bits)(values)
+        codes[part] = torch.where(finite[..., None], found, 0).flatten(1).byte()
+        scale[part], offset[part] = torch.where(finite, scales, 0), torch.where(finite, offsets, torch.nan)
     shape = tensor.shape[:-1]
     return GroupedTensor(codes.view(tensor.shape), scale.view(*shape, groups[1]), offset.view(*shape, groups[1]), bits)
 
 
 def _in_8_bits(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     scale = _short(values.abs().amax(-1) / 127)
-    codes = _divided(values, scale).round_().clamp_(-127, 127).add_(128)
-    return codes, scale, -128 * scale
+    return _codes_of(values, scale, torch.zeros_like(scale), -127, 127) + 128, scale, -128 * scale
 
 
 def _in_4_bits(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -57,29 +62,33 @@ def _fitted(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Squared errors, codes, scale and offset: codes by the steps of `width` around `middle`, then the line through
     what they stand for, then codes again."""
-    codes = _codes_of(values, width, middle - 7.5 * width)
-    centre, mean = codes.mean(-1), values.mean(-1)
+    codes = _codes_of(values, width, middle - 7.5 * width, 0, 15)
+    centre, mean = _folded(codes) / GROUP, _folded(values) / GROUP
     spread = codes - centre[..., None]
-    variance = spread.square().sum(-1)
-    slope = torch.where(variance > 0, (spread * values).sum(-1) / variance, 0)
-    scale = _short(slope)
+    variance = _folded(spread * spread)
+    scale = _short(torch.where(variance > 0, _folded(spread * values) / variance, 0))
     offset = _short(mean - scale * centre)
-    codes = _codes_of(values, scale, offset)
-    errors = torch.addcmul(offset[..., None], codes, scale[..., None]).sub_(values).square_().sum(-1)
-    return errors, codes, scale, offset
+    codes = _codes_of(values, scale, offset, 0, 15)
+    off = codes * scale[..., None] + offset[..., None] - values
+    return _folded(off * off), codes, scale, offset
 
 
-def _codes_of(values: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor) -> torch.Tensor:
-    return _divided(values - offset[..., None], scale).round_().clamp_(0, 15)
+def _codes_of(values: torch.Tensor, scale: torch.Tensor, offset: torch.Tensor, least: int, most: int) -> torch.Tensor:
+    """Nearest to (values - offset) / scale; 0 where nothing can be divided by that."""
+    inverse = (1 / scale)[..., None]
+    codes = ((values - offset[..., None]) * inverse).clamp_(least, most).round_()
+    return torch.where(inverse.isfinite() & (inverse != 0), codes, 0)
 
 
-def _divided(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """0 where the scale is."""
-    return values * torch.where(scale != 0, 1 / scale, 0)[..., None]
+def _folded(values: torch.Tensor) -> torch.Tensor:
+    """The sum of the last dimension: the first half added to the second, again and again."""
+    while (half := values.shape[-1] // 2) > 0:
+        values = values[..., :half] + values[..., half:]
+    return values[..., 0]
 
 
 def _short(x: torch.Tensor) -> torch.Tensor:
     """To float16 and back, unless digits would be lost that all others keep."""
     magnitude = x.abs()
-    fits = (x == 0) | (magnitude >= _LEAST) & (magnitude <= torch.finfo(torch.float16).max)
+    fits = (magnitude >= _LEAST) & (magnitude <= torch.finfo(torch.float16).max)
     return torch.where(fits, x.half().float(), x)

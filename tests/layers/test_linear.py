@@ -41,7 +41,7 @@ def load(layer: Layer, tensors: Mapping[str, torch.Tensor | GroupedTensor]) -> N
 @pytest.fixture
 def floats_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where there are no C++ kernels."""
-    monkeypatch.setattr("minisgl.layers.packed.packs_floats", lambda weight: False)
+    monkeypatch.setattr("minisgl.layers.packed.has_cpp", lambda weight: False)
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "packed"])

@@ -96,7 +96,7 @@ def test_integers_wait_only_until_their_layer_is_packed() -> None:
 )
 def test_the_memory_in_which_layers_waited_to_be_packed_is_gone_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where floats are packed by oneDNN, which takes whole weights only."""
-    monkeypatch.setattr("minisgl.layers.packed.packs_floats", lambda weight: False)
+    monkeypatch.setattr("minisgl.layers.packed.has_cpp", lambda weight: False)
     waited, give_back = [], Scratch.give_back
 
     def noted(scratch: Scratch, tensor: torch.Tensor) -> None:

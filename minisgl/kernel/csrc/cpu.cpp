@@ -6,6 +6,7 @@
 #include "attention.h"
 #include "elementwise.h"
 #include "linear.h"
+#include "quantise.h"
 #include "recorded.h"
 
 // What the calls that make up a step have taken so far, for the account of what the host does besides. Calls never
@@ -34,6 +35,14 @@ template <class T, class Body>
 void with_type(int64_t wide, Body body) {
     if (wide) body(static_cast<const float*>(nullptr));
     else body(static_cast<const T*>(nullptr));
+}
+
+// body of what floats in a checkpoint are, by the number that kernel/cpu_linear.py has for it.
+template <class Body>
+void with_source_type(const void* source, int64_t type, Body body) {
+    if (type == 0) body(static_cast<const float*>(source));
+    else if (type == 1) body(static_cast<const bfloat16*>(source));
+    else body(static_cast<const float16*>(source));
 }
 
 #define RECORDED(KERNEL)                                                                                               \
@@ -110,12 +119,9 @@ void with_type(int64_t wide, Body body) {
     RECORDED(norm_linear_##SUFFIX)                                                                                     \
     void pack_floats_##SUFFIX(const void* source, int64_t source_type, int64_t stride, int64_t rows, int64_t inputs,   \
                               int64_t first, void* tiles, int threads) {                                               \
-        const auto pack = [&](auto* from) {                                                                            \
+        with_source_type(source, source_type, [&](auto* from) {                                                        \
             pack_floats(from, stride, rows, inputs, first, static_cast<Tile<T>*>(tiles), threads);                     \
-        };                                                                                                             \
-        if (source_type == 0) pack(static_cast<const float*>(source));                                                 \
-        else if (source_type == 1) pack(static_cast<const bfloat16*>(source));                                         \
-        else pack(static_cast<const float16*>(source));                                                                \
+        });                                                                                                            \
     }
 
 #pragma GCC visibility push(default)  // all else is hidden: two libraries in one process must not share a static
@@ -135,6 +141,13 @@ void pack_groups(const uint8_t* codes, const float* scale, const float* offset, 
                  int64_t bits, void* groups, int threads) {
     if (bits == 4) pack_groups(codes, scale, offset, outputs, inputs, static_cast<Group<4>*>(groups), threads);
     else pack_groups(codes, scale, offset, outputs, inputs, static_cast<Group<8>*>(groups), threads);
+}
+
+void quantise(const void* source, int64_t source_type, int64_t stride, int64_t rows, int64_t inputs, int64_t bits,
+              uint8_t* codes, float* scale, float* offset, int threads) {
+    with_source_type(source, source_type, [=](auto* from) {
+        quantise(from, stride, rows, inputs, bits, codes, scale, offset, threads);
+    });
 }
 
 int64_t strip_bytes(int64_t outputs, int64_t inputs, int64_t bits, int64_t zero) {

@@ -31,6 +31,22 @@ int64_t packed_bytes(int64_t outputs, int64_t inputs) {
     return (outputs + PANEL - 1) / PANEL * (inputs / GROUP) * sizeof(Group<BITS>);
 }
 
+// The first of four bytes is the lowest.
+inline uint32_t word_at(const uint8_t* from) {
+    uint32_t word;
+    std::memcpy(&word, from, sizeof word);
+    return word;
+}
+
+// As many codes as a word holds, the first one lowest.
+template <int BITS>
+inline uint32_t word_of(const uint8_t* codes) {
+    if (BITS == 8) return word_at(codes);
+    const uint64_t apart = word_at(codes) | uint64_t{word_at(codes + 4)} << 32;
+    const uint64_t pairs = (apart | apart >> 4) & 0x00ff00ff00ff00ff, fours = (pairs | pairs >> 8) & 0x0000ffff0000ffff;
+    return uint32_t(fours | fours >> 16);
+}
+
 // Rows [row, row + PANEL) of the codes, as far as there are any, in inputs [first, first + GROUP); the others are zeros.
 template <int BITS>
 void pack_group(const uint8_t* codes, const float* scale, const float* offset, int64_t outputs, int64_t inputs,
@@ -40,8 +56,7 @@ void pack_group(const uint8_t* codes, const float* scale, const float* offset, i
         const int64_t at = (row + n) * inputs + first;
         group.scale[n] = scale[at / GROUP];
         group.offset[n] = offset[at / GROUP];
-        for (int k = 0; k < GROUP; k++)
-            group.words[k / group.IN_WORD][n] |= uint32_t{codes[at + k]} << k % group.IN_WORD * BITS;
+        for (int j = 0; j < GROUP / group.IN_WORD; j++) group.words[j][n] = word_of<BITS>(codes + at + j * group.IN_WORD);
     }
 }
 

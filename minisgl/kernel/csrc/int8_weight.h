@@ -50,9 +50,9 @@ void pack_strip(const uint8_t* codes, const Number* const* scales, int64_t outpu
     for (int64_t n = 0; n < std::min<int64_t>(STRIP, outputs - row); n++) {
         const int64_t at = (row + n) * inputs + first;
         for (int i = 0; i < group.scales.KINDS; i++) group.scales.of[i][n] = scales[i][at / GROUP];
-        for (int k = 0; k < GROUP; k++) {
-            const int word = k / 4 % group.NUM_WORDS, half = k / 4 / group.NUM_WORDS;
-            group.words[word][n] |= uint32_t{codes[at + k]} << (k % 4 * 8 + half * 4);
+        for (int j = 0; j < group.NUM_WORDS; j++) {
+            group.words[j][n] = word_at(codes + at + 4 * j);
+            if (BITS == 4) group.words[j][n] |= word_at(codes + at + GROUP / 2 + 4 * j) << 4;
         }
     }
 }
