@@ -16,7 +16,7 @@ import torch
 from minisgl.attention import AttnConfig, AttnForm, create_attention_backend
 from minisgl.core import Batch, BatchOutput, Context, ForwardInput, Req, TokenLogprobs
 from minisgl.engine.graphs import host_bound, padded_sizes, prefill_batch, prompt_sizes
-from minisgl.engine.inputs import PageTable
+from minisgl.engine.inputs import PageTable, StepInputs
 from minisgl.engine.logprobs import prompt_logprobs
 from minisgl.engine.memory import MemoryAccount, check_page_table_size, make_kv_pool, measure
 from minisgl.engine.output import DeviceOutput, FailedOutput
@@ -199,13 +199,16 @@ class Engine:
         """Run any batch; what comes after the layers is launched call by call."""
         inputs, hidden = step.compute(batch)
         prompt = self._prompt_logprobs(batch, hidden)
-        last = inputs.last[: len(batch.reqs)]
-        hidden, last_tokens = hidden[last], inputs.input_ids[last]
-        tokens = step.last_tokens[: len(batch.reqs)].fill_(-1)
+        hidden, last_tokens = _last_of_each(batch, inputs, hidden)
+        tokens = step.last_tokens[: len(batch.reqs)]
         rows = [row for row, req in enumerate(batch.reqs) if req.samples]
-        index = to_device(rows, torch.int64, self.device)
-        samples = self._sample(batch, rows, hidden[index], last_tokens[index])
-        tokens[index] = samples.tokens
+        if len(rows) == len(tokens):
+            samples = self._sample(batch, rows, hidden, last_tokens)
+            tokens.copy_(samples.tokens)
+        else:
+            index = to_device(rows, torch.int64, self.device)
+            samples = self._sample(batch, rows, hidden[index], last_tokens[index])
+            tokens.fill_(-1)[index] = samples.tokens
         mark_broken(hidden, tokens)  # a NaN in any of a row's tokens has come this far
         return DeviceOutput(tokens, frozenset(rows), samples.logprobs, _tops(samples, rows), prompt)
 
@@ -232,6 +235,15 @@ class Engine:
             logits = self.model.compute_logits(hidden[begin : begin + len(block)])
             found.extend(prompt_logprobs(logits.float(), block.to(self.device), top))
         return tuple(found)
+
+
+def _last_of_each(batch: Batch, inputs: StepInputs, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hidden state [B, H] and token id [B] of the last token of every request."""
+    num_reqs = len(batch.reqs)
+    if batch.num_tokens == num_reqs:
+        return hidden[:num_reqs], inputs.input_ids[:num_reqs]
+    last = inputs.last[:num_reqs]
+    return hidden[last], inputs.input_ids[last]
 
 
 def _tops(samples: SampleOutput, rows: list[int]) -> dict[int, int]:

@@ -19,7 +19,7 @@ from minisgl.engine.logprobs import LogprobTensors, token_logprobs
 from minisgl.engine.penalties import edit_logits, is_edited
 from minisgl.engine.settings import Rows, SettingsTable, clipped_temperature
 from minisgl.engine.transfer import to_device
-from minisgl.kernel import NUM_SETTINGS, triton
+from minisgl.kernel import NUM_SETTINGS, best_tokens, triton
 
 _ROWS_AT_ONCE = {"cpu": 16, "cuda": 256}  # what stays in a CPU's cache; on a GPU few launches count more
 
@@ -166,9 +166,8 @@ def _choose(
         logits = logits.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
         edit_logits(logits, reqs, last_tokens)
     if method is _Method.GREEDY:
-        best, tokens = logits.max(dim=-1)
-    else:
-        best, tokens = _draw(logits.float(), reqs, filtered=method is _Method.FILTERED)
+        return best_tokens(logits)
+    best, tokens = _draw(logits.float(), reqs, filtered=method is _Method.FILTERED)
     return tokens.where(best.isfinite(), -1).int()
 
 

@@ -1,7 +1,7 @@
 """Every operation of the models that is no matmul, by the fastest implementation that the tensors at hand allow.
 
-`torch_ops` says what each one does; `cpu_ops` does the same in C++ and `triton` on a GPU (MINISGL_KERNELS=torch turns
-them off). The choice goes by the first tensor.
+`torch_ops` says what each one does; `cpu_ops` and `cpu_step` do the same in C++ and `triton` on a GPU
+(MINISGL_KERNELS=torch turns them off). The choice goes by the first tensor.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Concatenate, ParamSpec, TypeVar, cast
 
 import torch
 
-from minisgl.kernel import cpu_ops, torch_attention, torch_ops, triton
+from minisgl.kernel import cpu_ops, cpu_step, torch_attention, torch_ops, triton
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -22,13 +22,13 @@ Operation = Callable[Concatenate[torch.Tensor, P], R]
 def _fastest(reference: Operation[P, R], module: str | None = None) -> Operation[P, R]:
     """module: the one of `triton` that has the operation, if any does."""
     name = reference.__name__
-    in_cpp: Operation[P, R] = getattr(cpu_ops, name, reference)
+    in_cpp: Operation[P, R] = getattr(cpu_ops, name, getattr(cpu_step, name, reference))
 
     @wraps(reference)
     def operation(x: torch.Tensor, *args: P.args, **kwargs: P.kwargs) -> R:
         if module is not None and triton.can_take(x):
             return cast(R, triton.operation(module, name)(x, *args, **kwargs))
-        return (in_cpp if cpu_ops.can_take(x) else reference)(x, *args, **kwargs)
+        return (in_cpp if cpu_ops.has(name, x) else reference)(x, *args, **kwargs)
 
     return cast(Operation[P, R], operation)
 
@@ -43,6 +43,8 @@ soft_cap = _fastest(torch_ops.soft_cap, "activation")
 rotary_turns = _fastest(torch_ops.rotary_turns, "rotary")
 apply_rotary = _fastest(torch_ops.apply_rotary, "rotary")
 store_cache = _fastest(torch_ops.store_cache, "rotary")
+look_up = _fastest(torch_ops.look_up)
+best_tokens = _fastest(torch_ops.best_tokens)
 mark_broken = _fastest(torch_ops.mark_broken, "broken")
 fill_kv_indices = _fastest(torch_ops.fill_kv_indices, "kv_indices")
 paged_decode = _fastest(torch_attention.paged_decode, "decode")
@@ -58,9 +60,11 @@ __all__ = [
     "add_rms_norm",
     "apply_rotary",
     "begin_step",
+    "best_tokens",
     "fill_kv_indices",
     "gelu_tanh_and_mul",
     "has_cpp",
+    "look_up",
     "mark_broken",
     "merge_partials",
     "paged_decode",

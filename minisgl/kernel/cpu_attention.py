@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from minisgl.kernel.cpu_library import functions
-from minisgl.kernel.cpu_ops import has_dense_rows, is_dense
+from minisgl.kernel.cpu_library import functions, has_dense_rows, is_dense
 from minisgl.utils.arrays import Int32Array
 
 CHUNK = 64  # tokens that are weighed together, counted from the first of a text

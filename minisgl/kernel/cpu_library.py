@@ -34,11 +34,17 @@ _OF_A_FORWARD_PASS = {
     "gelu_tanh_and_mul": "pnnpt",
     "apply_rotary": "pnnnnppt",
     "store_cache": "pppnnppnnt",
+    "look_up": "ppppnnnpt",
+    "rotary_turns": "pnpnppt",
     "attention": "ppnppppt>t",
     "linear": "ppnpt>t",
 }
-_OF_LOADING = {"pack_floats": "pnnnnnpt"}
-_OF_GROUPS = {  # on codes, which are uint8
+_BESIDE_IT = {
+    "mark_broken": "pnnnpn",
+    "best_tokens": "pnnnpt",
+    "pack_floats": "pnnnnnpt",
+}
+_OF_CODES = {  # uint8
     "packed_bytes": "nnn>n",
     "pack_groups": "pppnnnpt",
     "strip_bytes": "nnnn>n",
@@ -47,6 +53,7 @@ _OF_GROUPS = {  # on codes, which are uint8
     "nanoseconds_taken": ">n",  # on nothing
     "call_recorded": "pn>n",  # on anything
 }
+_OF_INT32 = {"begin_step": "pnpppnppppn"}
 _CTYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "t": ctypes.c_int}
 
 
@@ -114,9 +121,22 @@ def functions() -> Functions:
         return {}
     found: dict[tuple[str, torch.dtype], Function] = {}
     for dtype, suffix in DTYPES.items():
-        for name, letters in (_OF_A_FORWARD_PASS | _OF_LOADING).items():
+        for name, letters in (_OF_A_FORWARD_PASS | _BESIDE_IT).items():
             found[name, dtype] = Function(library, f"{name}_{suffix}", letters)
         for name in _OF_A_FORWARD_PASS:
             again = getattr(library, f"recorded_{name}_{suffix}")
             found[name, dtype].again = ctypes.cast(again, ctypes.c_void_p).value
-    return found | {(name, torch.uint8): Function(library, name, letters) for name, letters in _OF_GROUPS.items()}
+    for dtype, signatures in ((torch.uint8, _OF_CODES), (torch.int32, _OF_INT32)):
+        found |= {(name, dtype): Function(library, name, letters) for name, letters in signatures.items()}
+    return found
+
+
+def is_dense(x: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
+    """Whether x is what a kernel takes it for; it would read and write past the end of anything else."""
+    return x.shape == shape and x.dtype == dtype and x.is_contiguous()
+
+
+def has_dense_rows(x: torch.Tensor) -> bool:
+    """Whether x[i] of x [T, H, D] is one run of memory for every i."""
+    _, heads, dim = x.shape
+    return ((x.stride(2) == 1 or dim == 1) and (x.stride(1) == dim or heads == 1)) or x.numel() == 0

@@ -11,8 +11,7 @@ from enum import IntEnum
 
 import torch
 
-from minisgl.kernel.cpu_library import functions
-from minisgl.kernel.cpu_ops import is_dense
+from minisgl.kernel.cpu_library import functions, is_dense
 from minisgl.utils.grouped_tensor import GROUP
 from minisgl.utils.math import div_ceil
 

@@ -1,4 +1,4 @@
-"""The operations of torch_ops in C++ (csrc/), for float32 and bfloat16 on a CPU: the same names, arguments and results.
+"""What layers do, as in torch_ops, in C++ (csrc/) for float32 and bfloat16 on a CPU: same arguments, same results.
 
 Results have no history for autograd, which takes no note of changes in place either. Tensors are contiguous but where
 torch_ops allows strides. There are as few calls into torch as can be: after a matmul has swept the caches, each takes
@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import torch
 
-from minisgl.kernel.cpu_library import DTYPES, Function, functions
+from minisgl.kernel.cpu_library import DTYPES, Function, functions, has_dense_rows, is_dense
 
 
 def can_take(x: torch.Tensor) -> bool:
     """Whether this module can work on tensors like `x`. The first call may build the library."""
     return x.is_cpu and x.dtype in DTYPES and bool(functions())
+
+
+def has(name: str, x: torch.Tensor) -> bool:
+    """Whether this module has the operation of that name for a first tensor like `x`."""
+    return x.is_cpu and (name, x.dtype) in functions()
 
 
 def in_use() -> bool:
@@ -26,17 +31,6 @@ def seconds_taken() -> float:
     """What linear layers, attention and `rotate_and_store` have taken in this process; 0 without a library."""
     found = functions()
     return found["nanoseconds_taken", torch.uint8]() / 1e9 if found else 0.0
-
-
-def is_dense(x: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> bool:
-    """Whether x is what a kernel takes it for; it would read and write past the end of anything else."""
-    return x.shape == shape and x.dtype == dtype and x.is_contiguous()
-
-
-def has_dense_rows(x: torch.Tensor) -> bool:
-    """Whether x[i] of x [T, H, D] is one run of memory for every i."""
-    _, heads, dim = x.shape
-    return ((x.stride(2) == 1 or dim == 1) and (x.stride(1) == dim or heads == 1)) or x.numel() == 0
 
 
 def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:

@@ -56,6 +56,8 @@ class Arena:
 
     def alias(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor that can be kept: one of this arena as a second one in its memory, which does not hold its place."""
+        if tensor.layout is not torch.strided:  # oneDNN's own
+            return tensor
         address = tensor.untyped_storage().data_ptr()
         for slab in self._slabs:
             if slab.ctypes.data == address:

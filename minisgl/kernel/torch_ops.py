@@ -234,6 +234,24 @@ def merge_states(
     return torch.lerp(o1, o2, share[..., None]), torch.logaddexp(lse1, lse2)
 
 
+def look_up(
+    scale: torch.Tensor, offset: torch.Tensor, codes: torch.Tensor, ids: torch.Tensor, dtype: torch.dtype
+) -> torch.Tensor:
+    """Rows ids [T] of scale * code + offset, rounded once: [T, K] of `dtype`.
+
+    codes [V, K] uint8; scale, offset [V, K / n] float32: each for n codes in a row. ids int32 or int64.
+    """
+    scale, offset, codes = (x.index_select(0, ids) for x in (scale, offset, codes))
+    values = codes.view(*scale.shape, codes.shape[1] // scale.shape[1]).float()
+    return torch.addcmul(offset[..., None], values, scale[..., None]).view(codes.shape).to(dtype)
+
+
+def best_tokens(logits: torch.Tensor) -> torch.Tensor:
+    """The greatest of each row's logits [N, V], of equal ones the first: [N] int32, -1 if it is not finite."""
+    best, tokens = logits.max(dim=-1)  # NaN is greater than any number
+    return tokens.where(best.isfinite(), -1).int()
+
+
 def mark_broken(hidden: torch.Tensor, tokens: torch.Tensor) -> None:
     """Write BROKEN to tokens [B] int32 where the row of hidden [B, H] is not finite, in place."""
     tokens.masked_fill_(~hidden.isfinite().all(dim=-1), BROKEN)

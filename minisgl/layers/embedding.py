@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from minisgl.distributed import TPInfo, all_gather, all_reduce
+from minisgl.kernel import look_up
 from minisgl.kernel.quantizer import quantize
 from minisgl.layers.base import Layer, Placement, WeightSlot
 from minisgl.layers.linear import Linear
@@ -84,7 +85,7 @@ class VocabParallelEmbedding(Layer):
         if self._table is None:
             assert self.weight is not None
             return F.embedding(ids, self.weight)
-        return self._table.map_rows(lambda part: part.index_select(0, ids)).dequantize().to(self.dtype)
+        return look_up(self._table.scale, self._table.offset, self._table.codes, ids, self.dtype)
 
     def partial(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Vectors of the ids that this rank holds, zeros for the others."""

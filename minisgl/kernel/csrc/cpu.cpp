@@ -8,6 +8,7 @@
 #include "linear.h"
 #include "quantise.h"
 #include "recorded.h"
+#include "step.h"
 
 // What the calls that make up a step have taken so far, for the account of what the host does besides. Calls never
 // overlap, for they keep Python's lock.
@@ -89,6 +90,14 @@ void with_source_type(const void* source, int64_t type, Body body) {
                               const T* v, int64_t k_stride, int64_t v_stride, int threads) {                           \
         store_cache(k_cache, v_cache, slots, tokens, n, k, v, k_stride, v_stride, threads);                            \
     }                                                                                                                  \
+    void look_up_##SUFFIX(const uint8_t* codes, const float* scale, const float* offset, const int32_t* ids,            \
+                          int64_t tokens, int64_t n, int64_t group, T* out, int threads) {                             \
+        look_up(codes, scale, offset, ids, tokens, n, group, out, threads);                                            \
+    }                                                                                                                  \
+    void rotary_turns_##SUFFIX(const float* frequencies, int64_t n, const int32_t* positions, int64_t tokens, T* cos,   \
+                               T* sin, int threads) {                                                                  \
+        rotary_turns(frequencies, n, positions, tokens, cos, sin, threads);                                            \
+    }                                                                                                                  \
     int attention_##SUFFIX(const AttentionPlan* plan, const T* q, int64_t q_stride, const T* k_cache,                  \
                            const T* v_cache, const float* sinks, T* out, int threads) {                                \
         const Attention<T> args{*plan, q, q_stride, k_cache, v_cache, sinks, out};                                     \
@@ -114,9 +123,19 @@ void with_source_type(const void* source, int64_t type, Body body) {
     RECORDED(rotate_and_store_##SUFFIX)                                                                                \
     RECORDED(apply_rotary_##SUFFIX)                                                                                    \
     RECORDED(store_cache_##SUFFIX)                                                                                     \
+    RECORDED(look_up_##SUFFIX)                                                                                         \
+    RECORDED(rotary_turns_##SUFFIX)                                                                                    \
     RECORDED(attention_##SUFFIX)                                                                                       \
     RECORDED(linear_##SUFFIX)                                                                                          \
     RECORDED(norm_linear_##SUFFIX)                                                                                     \
+    void mark_broken_##SUFFIX(const T* hidden, int64_t rows, int64_t n, int64_t stride, int32_t* tokens,               \
+                              int64_t broken) {                                                                        \
+        mark_broken(hidden, rows, n, stride, tokens, broken);                                                          \
+    }                                                                                                                  \
+    void best_tokens_##SUFFIX(const T* logits, int64_t rows, int64_t n, int64_t stride, int32_t* tokens,               \
+                              int threads) {                                                                           \
+        best_tokens(logits, rows, n, stride, tokens, threads);                                                         \
+    }                                                                                                                  \
     void pack_floats_##SUFFIX(const void* source, int64_t source_type, int64_t stride, int64_t rows, int64_t inputs,   \
                               int64_t first, void* tiles, int threads) {                                               \
         with_source_type(source, source_type, [&](auto* from) {                                                        \
@@ -128,6 +147,12 @@ void with_source_type(const void* source, int64_t type, Body body) {
 extern "C" {
 KERNELS(float, float32)
 KERNELS(bfloat16, bfloat16)
+
+void begin_step(int32_t* page_table, int64_t row_len, const int32_t* rows, const int32_t* cols, const int32_t* pages,
+                int64_t num_cells, int32_t* input_ids, const int32_t* last, const int32_t* prev_rows,
+                const int32_t* prev_tokens, int64_t num_rows) {
+    write_changes(page_table, row_len, rows, cols, pages, num_cells, input_ids, last, prev_rows, prev_tokens, num_rows);
+}
 
 int64_t call_recorded(const Recorded* calls, int64_t n) { return call_again(calls, n); }
 
