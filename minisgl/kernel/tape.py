@@ -165,6 +165,11 @@ class _CallsInARow:
 class _Dispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Hands everything that torch does on this thread to a tape."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nobody compiles this; to tell torch's compiler so would import it: seconds, and 120 MB."""
+        return False
+
     def __init__(self, tape: Tape) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._tape = tape
