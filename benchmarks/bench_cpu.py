@@ -6,8 +6,8 @@
 
 Every engine is a process in a Python of its own; docs/benchmarks.md says how to install them. All get the same random
 token ids, take the likeliest token and ignore end tokens; time is wall time from the submission of all prompts to the
-last token, prefill included. Engines take turns within a round, one at a time, and rounds have other ids, so that
-nothing is cached from the round before. A figure is the median of its rounds. An engine that is missing or fails is a
+last token, prefill included. Engines take turns within a round, one at a time; lines and rounds have other ids, so that
+nothing is cached from those before. A figure is the median of its rounds. An engine that is missing or fails is a
 line that says so.
 
 "of best peer" is speed over speed, above 1 where faster; "of floor" is the share of what the measured rates of this
@@ -106,7 +106,7 @@ def measure(line: Line, kinds: Sequence[Kind], fleet: Fleet, rounds: int, seed: 
                 continue
             others = OtherLoad()
             try:
-                values = line.measure(engine, np.random.default_rng([seed, round_]))
+                values = line.measure(engine, np.random.default_rng([seed, round_, *line.name.encode()]))
             except EngineError as error:
                 fleet.drop(variant, error)
                 continue
