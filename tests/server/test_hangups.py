@@ -37,14 +37,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
         yield server
 
 
-def test_five_hundred_hangups_in_every_phase_leave_nothing_behind(server):
+@pytest.mark.parametrize("num", [200, pytest.param(500, marks=pytest.mark.nightly)])
+def test_hundreds_of_hangups_in_every_phase_leave_nothing_behind(server: LiveServer, num: int):
     rng = random.Random(0)
     asyncio.run(hang_up(server, 100, rng))  # buffers and pools grow to their size
     wait_until_at_rest(server)
     before, aborted = memory_of(server), num_aborted(server)
-    asyncio.run(hang_up(server, 500, rng))
+    asyncio.run(hang_up(server, num, rng))
     wait_until_at_rest(server)
-    assert num_aborted(server) - aborted > 200  # the others had left before they were let in, or were served in time
+    assert num_aborted(server) - aborted > num * 0.4  # the others left before they were let in, or got all
     for process, num_bytes in memory_of(server).items():
         assert num_bytes - before[process] < 12 * 2**20, (before, memory_of(server))
     check_ordinary_answer(server)

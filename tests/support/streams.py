@@ -22,7 +22,7 @@ def status_of_health(server: LiveServer) -> tuple[int, Any] | None:
         return None
 
 
-def wait_until(holds: Callable[[], bool], seconds: float = 30) -> None:
+def wait_until(holds: Callable[[], bool], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it never came true"
@@ -40,7 +40,7 @@ class Stream(threading.Thread):
         wait_until(lambda: len(self.events) > 2)
 
     def run(self) -> None:
-        with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)) as connection:
             connection.request("POST", "/v1/completions", self._body, {"Content-Type": "application/json"})
             with connection.getresponse() as response, suppress(http.client.HTTPException, OSError):
                 for line in response:
@@ -48,7 +48,7 @@ class Stream(threading.Thread):
 
     def to_the_end(self) -> Any:
         """The last event."""
-        self.join(30)
+        self.join(120)
         assert not self.is_alive(), "the stream never ended"
         return self.events[-1]
 
