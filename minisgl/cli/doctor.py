@@ -47,12 +47,14 @@ def _as_text(found: dict[str, Any]) -> str:
     gpus = [f"{gpu['name']} ({_gib(gpu['memory_bytes'])})" for gpu in found["gpus"]]
     kernels = f"{found['kernels']} on the CPU" + (f", {found['gpu_kernels']} on a GPU" if gpus else "")
     library = f" ({found['kernel_library']})" if found["kernel_library"] else ""
+    nodes = found["num_memory_nodes"]
+    cores = f"{found['num_physical_cores']} cores to compute on" + (f", on one of {nodes} memory nodes" * (nodes > 1))
     models = [f"{alias}: {path}" for alias, path in found["models"].items()]
     rows = {
         "minisgl": found["minisgl"],
         "python": f"{found['python']} ({found['executable']})",
         "torch": f"{found['torch_version']} ({found['torch_build']} build)",
-        "cpu": f"{found['cpu_name']}, {found['num_cores']} CPUs, {found['num_physical_cores']} cores to compute on",
+        "cpu": f"{found['cpu_name']}, {found['num_cores']} CPUs, {cores}",
         "features": " ".join(found["cpu_features"]) or "none known",
         "memory": f"{_gib(found['memory_bytes'])}, {_gib(found['available_bytes'])} available",
         "gpus": ", ".join(gpus) or "none",

@@ -23,7 +23,7 @@ from minisgl.engine.output import DeviceOutput, FailedOutput
 from minisgl.engine.sampler import SampleOutput, Sampler
 from minisgl.engine.spec import EngineSpec
 from minisgl.engine.step import Decoded, Step
-from minisgl.engine.threads import limit_threads
+from minisgl.engine.threads import place_threads
 from minisgl.engine.transfer import to_device
 from minisgl.kernel import cpu_ops, mark_broken
 from minisgl.kvcache.pool import MHAKVCache
@@ -61,7 +61,7 @@ class Engine:
         self.spec = spec
         self.device = spec.device
         if self.device.type == "cpu":
-            limit_threads()
+            place_threads(spec.tp.rank)
         self.vocab_size = model_config.vocab_size
         row_len = div_ceil(spec.max_seq_len, spec.page_size)
         check_page_table_size(spec.max_running_req, row_len, self.device)

@@ -28,8 +28,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Hardware:
-    """num_cores: those this process may use; num_physical_cores: see `physical_cores`. available_bytes: memory it can
-    still take, the container's limit heeded.
+    """num_cores: those this process may use; num_physical_cores: see `physical_cores`; num_memory_nodes: see
+    `memory_nodes`. available_bytes: memory it can still take, the container's limit heeded.
 
     cpu_features: of the instruction sets that matter here, those found, by their Linux names. compiler: path of a C++
     compiler.
@@ -41,6 +41,7 @@ class Hardware:
     cpu_features: tuple[str, ...]
     num_cores: int
     num_physical_cores: int
+    num_memory_nodes: int
     memory_bytes: int
     available_bytes: int
     gpus: tuple[Gpu, ...]
@@ -63,6 +64,7 @@ def find_hardware() -> Hardware:
         cpu_features=tuple(feature for feature in _FEATURES if feature in features),
         num_cores=len(_allowed_cpus()),
         num_physical_cores=physical_cores(),
+        num_memory_nodes=len(memory_nodes()),
         memory_bytes=memory,
         available_bytes=available,
         gpus=_find_gpus(),
@@ -77,6 +79,23 @@ def physical_cores(cpus: Path = Path("/sys/devices/system/cpu"), cgroup: Path = 
     quota = cgroup / "cpu.max"
     most, _, period = (quota.read_text() if quota.is_file() else "max").strip().partition(" ")
     return found if most == "max" else max(1, min(found, int(most) // int(period)))
+
+
+def memory_nodes(nodes: Path = Path("/sys/devices/system/node")) -> tuple[frozenset[int], ...]:
+    """The CPUs that this process may use, by the memory that is theirs (NUMA), most first; all in one if none says."""
+    allowed = _allowed_cpus()
+    lists = [path.read_text() for path in sorted(nodes.glob("node[0-9]*/cpulist"))]
+    found = [frozenset(allowed & read_cpu_list(text)) for text in lists]
+    return tuple(sorted(filter(None, found), key=len, reverse=True)) or (frozenset(allowed),)
+
+
+def read_cpu_list(text: str) -> set[int]:
+    """Numbers as Linux lists them: "0-3,8"."""
+    cpus: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        cpus |= set(range(int(first), int(last or first) + 1))
+    return cpus
 
 
 def _allowed_cpus() -> set[int]:

@@ -22,7 +22,7 @@ def test_there_are_no_more_threads_than_cores(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(threads, "physical_cores", lambda: cores)
     torch.set_num_threads(given)
-    threads.limit_threads()
+    threads.place_threads()
     assert torch.get_num_threads() == expected
 
 
@@ -30,5 +30,32 @@ def test_a_number_that_the_user_has_set_is_kept(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("OMP_NUM_THREADS", "4")
     monkeypatch.setattr(threads, "physical_cores", lambda: 2)
     torch.set_num_threads(4)
-    threads.limit_threads()
+    threads.place_threads()
     assert torch.get_num_threads() == 4
+
+
+@pytest.mark.parametrize(("rank", "expected"), [(0, {0, 1, 2}), (1, {4, 5}), (2, {0, 1, 2})])
+def test_every_rank_computes_on_a_memory_node_of_its_own(
+    rank: int, expected: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed: list[set[int]] = []
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(threads, "memory_nodes", lambda: (frozenset({0, 1, 2}), frozenset({4, 5})))
+    monkeypatch.setattr(threads.os, "sched_setaffinity", lambda pid, cpus: placed.append(set(cpus)))
+    threads.place_threads(rank)
+    assert placed == [expected]
+
+
+def test_threads_stay_anywhere_where_there_is_one_node_or_the_user_says_how_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def place(pid: int, cpus: object) -> None:
+        raise AssertionError("moved")
+
+    monkeypatch.setattr(threads.os, "sched_setaffinity", place)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(threads, "memory_nodes", lambda: (frozenset({0, 1}),))
+    threads.place_threads()
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setattr(threads, "memory_nodes", lambda: (frozenset({0}), frozenset({1})))
+    threads.place_threads()

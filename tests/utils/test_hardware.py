@@ -24,6 +24,15 @@ def test_two_cpus_of_one_core_are_one_and_the_control_groups_share_of_time_is_a_
         assert hardware.physical_cores(tmp_path, tmp_path) == cores
 
 
+def test_cpus_are_told_apart_by_the_memory_that_is_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(hardware, "_allowed_cpus", lambda: {0, 1, 5, 6, 7, 12})
+    assert hardware.memory_nodes(tmp_path) == ({0, 1, 5, 6, 7, 12},)  # nothing is known
+    for node, cpus in ((0, "0-3\n"), (1, "4-7,12\n"), (2, "8-11\n"), (10, "\n")):
+        (tmp_path / f"node{node}").mkdir()
+        write(tmp_path / f"node{node}/cpulist", cpus)
+    assert hardware.memory_nodes(tmp_path) == ({5, 6, 7, 12}, {0, 1})
+
+
 def test_memory_heeds_the_limit_of_the_control_group(tmp_path: Path):
     proc = write(tmp_path / "meminfo", "MemTotal: 8000 kB\nMemAvailable: 6000 kB\n")
     assert hardware._read_memory(proc, tmp_path) == (8000 * 1024, 6000 * 1024)
