@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from minisgl.cli.interrupt import Interrupt, until_interrupted
 from minisgl.cli.prompts import GivenPrompt, read_prompts, tokenize
-from minisgl.cli.report import Output, Totals, choices_of, error_of, is_utf8, json_line
+from minisgl.cli.report import Output, Totals, choices_of, cut_at, error_of, is_utf8, json_line
 from minisgl.cli.session import load_llm, printable
 from minisgl.core import SamplingParams
 
@@ -44,7 +44,7 @@ def run(
     with load_llm(config) as llm:
         deltas = llm.generate(tokenize(llm, given, params, chat), params, stream=True)
         with _open_output(output) as sink:  # what it held is gone from here, so all that may be refused comes before
-            job = _Job(given, sink, as_json=jsonl or output is not None, num_choices=params.n)
+            job = _Job(given, sink, params, as_json=jsonl or output is not None)
             interrupted = job.run(deltas)
     if interrupted or job.totals.num_failed:
         raise typer.Exit(130 if interrupted else 1)
@@ -53,11 +53,11 @@ def run(
 class _Job:
     """The prompts, where their outputs go, and how far it is. Outputs that finish early wait for those before."""
 
-    def __init__(self, prompts: list[GivenPrompt], sink: IO[str], *, as_json: bool, num_choices: int) -> None:
+    def __init__(self, prompts: list[GivenPrompt], sink: IO[str], params: SamplingParams, *, as_json: bool) -> None:
         self.prompts = prompts
         self.totals = Totals()
-        self._sink = sink
-        self._streams = len(prompts) == num_choices == 1 and not as_json
+        self._sink, self._max_tokens = sink, params.max_tokens
+        self._streams = len(prompts) == params.n == 1 and not as_json
         self._write: Write = self._write_json if as_json else self._write_text
         self._waiting: dict[int, Output] = {}
         self._next = 0
@@ -80,13 +80,20 @@ class _Job:
             self.totals.add(output)
             self._waiting[delta["index"]] = output
             while self._next in self._waiting:
-                self._write(self._next, self._waiting.pop(self._next))
+                self._end(self._next)
                 self._next += 1
 
     def _flush(self) -> None:
         """After Ctrl-C: what finished behind a prompt that did not."""
         for index in sorted(self._waiting):
-            self._write(index, self._waiting.pop(index))
+            self._end(index)
+
+    def _end(self, index: int) -> None:
+        output = self._waiting.pop(index)
+        self._write(index, output)
+        if (length := cut_at(output, self._max_tokens)) is not None:
+            note = f"cut after {length} of {self._max_tokens} tokens: the context or the KV pool holds no more"
+            typer.secho(f"{self.prompts[index].where}: {note}", fg="yellow", err=True)
 
     def _write_json(self, index: int, output: Output) -> None:
         record = {"index": index, "prompt": self.prompts[index].text, **output}

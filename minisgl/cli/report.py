@@ -57,6 +57,12 @@ def error_of(output: Output) -> str | None:
     return next((choice["error"] for choice in choices_of(output) if "error" in choice), None)
 
 
+def cut_at(output: Output, max_tokens: int) -> int | None:
+    """After how many tokens a text ended for lack of room, though more were allowed; None if none did."""
+    ends = [len(choice["token_ids"]) for choice in choices_of(output) if choice["finish_reason"] == "length"]
+    return min((end for end in ends if end < max_tokens), default=None)
+
+
 def is_utf8(stream: IO[str]) -> bool:
     """Whether it takes any character as it is. Streams that keep text (of tests, say) have no encoding and do."""
     name = getattr(stream, "encoding", None)

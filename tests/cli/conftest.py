@@ -35,7 +35,8 @@ class FakeClient:
 
 
 class FakeLLM:
-    """Answers a text with its upper case, a character a chunk, two prompts in turns; "bad" fails after a character.
+    """Answers a text with its upper case, a character a chunk, two prompts in turns; "bad" fails after a character,
+    "cut" has no room for more.
 
     press_ctrl_c_at: send SIGINT to this process before the chunk with this number, `num_presses` times.
     """
@@ -104,6 +105,8 @@ def make_chunk(index: int, text: str, position: int) -> dict[str, Any]:
         return {**chunk, "text": text[position].upper(), "token_ids": [1]}
     output = {"text": text.upper(), "token_ids": [1] * len(text), "finish_reason": "stop"}
     output |= {"prompt_tokens": len(text), "cached_tokens": len(text) // 2, "logprobs": [float("-inf")]}
+    if text == "cut":
+        output |= {"finish_reason": "length"}
     if text == "bad":
         output |= {"text": "", "token_ids": [], "finish_reason": "error", "error": "out of luck"}
     return {**chunk, "finish_reason": output["finish_reason"], "output": output}

@@ -19,6 +19,14 @@ def test_one_prompt_is_answered_on_stdout_and_summed_up_on_stderr(run, fake_llm)
     assert fake_llm.last.is_shut_down
 
 
+@pytest.mark.parametrize("way", [(), ("--jsonl",), ("--n", "2"), ("another",)], ids=["stream", "jsonl", "n", "many"])
+def test_a_text_that_finds_no_more_room_says_so(run, fake_llm, way: tuple[str, ...]):
+    done = run("generate", "cut", "--max-tokens", "40", *way)
+    assert done.code == 0
+    assert "cut after 3 of 40 tokens: the context or the KV pool holds no more" in done.err
+    assert "cut after" not in run("generate", "cut", "--max-tokens", "3", *way).err
+
+
 def test_flags_become_fields_and_only_those_given(run, fake_llm):
     run("generate", "--model", "m", "--num-pages", "9", "--cache-type", "naive", "--dtype", "float32", "hello")
     assert fake_llm.last.model == "m"
