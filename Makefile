@@ -13,6 +13,8 @@ TORCH ?= torch==2.13.0
 TORCH_FLAGS ?=
 # Runs the kernels for GPUs where there is none, in the tests; builds of torch for CUDA bring their own.
 TRITON ?= triton==3.6.0
+# Whole files of tests go to as many processes as there are cores, but each takes a gigabyte of memory.
+AT_ONCE ?= --numprocesses auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 PIP_FLAGS ?= --no-compile --progress-bar off
 
 VENV := .venv
@@ -44,11 +46,11 @@ demo: setup
 	scripts/demo
 
 test: setup triton
-	scripts/test
+	scripts/test $(AT_ONCE)
 
 test-nightly: setup triton
-	scripts/test
-	scripts/test -m nightly
+	scripts/test $(AT_ONCE)
+	scripts/test $(AT_ONCE) -m nightly
 
 test-mutations: setup
 	$(BIN)/python scripts/test-mutations

@@ -1,4 +1,4 @@
-"""What holds for every test: two threads, and neither a global context nor a log's settings left over."""
+"""What holds for every test: a thread a core, and neither a global context nor a log's settings left over."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minisgl.core import reset_global_ctx
 from minisgl.utils.logging import ROOT
 
 pytest_plugins = ["support.instruction_sets"]
-torch.set_num_threads(2)
+torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported; see kernel/triton/conftest.py
 
