@@ -22,6 +22,9 @@ def make_prompts() -> list[list[int]]:
 
 
 PROMPTS = make_prompts()
+CUTS = [(1, 16), (16, 8), (16, 64)]
+"""Sizes of a page and of a chunk; by default each model has one, and each of them several models."""
+EACH_FAMILY = ["qwen3-moe", "qwen2-moe, normalised, a dense layer", "mixtral", "gpt-oss"]
 
 
 @pytest.fixture(scope="module", params=CONFIGS)
@@ -46,8 +49,18 @@ def reference(name: str) -> list[list[int]]:
     return texts
 
 
-@pytest.mark.parametrize(("page_size", "chunk"), [(1, 16), (16, 8), (16, 64)])
-def test_tokens_are_those_of_transformers(folder: str, reference: list[list[int]], page_size: int, chunk: int):
+@pytest.mark.parametrize(
+    ("name", "cut"),
+    [
+        pytest.param(name, cut, marks=pytest.mark.nightly if (i + j) % len(CUTS) else ())
+        for i, name in enumerate(CONFIGS)
+        for j, cut in enumerate(CUTS)
+    ],
+    indirect=["name"],
+    scope="module",
+)
+def test_tokens_are_those_of_transformers(folder: str, reference: list[list[int]], cut: tuple[int, int]):
+    page_size, chunk = cut
     config = {"page_size": page_size, "max_extend_tokens": chunk, "num_page_override": 2048 // page_size}
     with LLM(folder, dtype="float32", **config) as llm:
         cold = llm.generate(PROMPTS, GREEDY)
@@ -60,6 +73,12 @@ def test_tokens_are_those_of_transformers(folder: str, reference: list[list[int]
     assert all(out["cached_tokens"] > 0 for out in warm[3:])
 
 
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in EACH_FAMILY else pytest.mark.nightly) for name in CONFIGS],
+    indirect=True,
+    scope="module",
+)
 def test_two_ranks_give_the_tokens_of_one(folder: str, reference: list[list[int]]):
     with LLM(folder, dtype="float32", num_page_override=2048, tensor_parallel_size=2) as llm:
         assert [out["token_ids"] for out in llm.generate(PROMPTS, GREEDY)] == reference

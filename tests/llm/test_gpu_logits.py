@@ -108,7 +108,7 @@ GPU_PATHS = [
     ("device", "backend", "page_size", "chunk", "shared_prefix", "graphs"),
     [
         ("cpu", "torch", 1, 48, "auto", 0),
-        ("cpu", "torch", 16, 100_000, "off", 0),
+        pytest.param("cpu", "torch", 16, 100_000, "off", 0, marks=pytest.mark.nightly),
         *(
             pytest.param("cuda", backend, *path, marks=pytest.mark.gpu)
             for backend in GPU_BACKENDS
