@@ -6,6 +6,7 @@
 #
 # Another build of torch, for instance one for the GPU at hand:
 #   make setup TORCH=torch==2.13.0 TORCH_FLAGS='--index-url ADDRESS'
+# MINISGL_BUILD_ISA says which C++ kernels it compiles; without it those that this machine takes (docs/architecture.md).
 
 # --no-compile: Python compiles what is used when it is used; most of torch and transformers never is.
 PYTHON ?= python3
@@ -30,7 +31,7 @@ help:
 setup: $(STAMP)
 
 # torch goes first: left to the requirements of other packages, pip would take whatever build is the largest.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml hatch_build.py constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) $(TORCH_FLAGS) '$(TORCH)'
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e '.[server,otel,dev]'
@@ -62,5 +63,5 @@ check: setup
 	scripts/check
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist minisgl/kernel/compiled
 	find minisgl tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -19,7 +19,7 @@ from minisgl.attention.shared_prefix import GroupCost
 from minisgl.core import Batch
 from minisgl.engine.staging import HostStaging
 
-pytestmark = CPP_KERNELS
+pytestmark = [CPP_KERNELS, pytest.mark.usefixtures("best_instruction_set")]
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 

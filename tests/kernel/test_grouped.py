@@ -12,7 +12,7 @@ from minisgl.kernel.grouped import pack_groups
 from minisgl.kernel.linear import GATES
 from minisgl.utils.grouped_tensor import GroupedTensor
 
-pytestmark = CPP_KERNELS
+pytestmark = [CPP_KERNELS, pytest.mark.usefixtures("best_instruction_set")]
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 BITS = pytest.mark.parametrize("bits", [4, 8])
