@@ -82,8 +82,15 @@ def resident_alone() -> int:
     return resident("VmRSS")
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("tp", [SINGLE, TPInfo(1, 2)], ids=["whole", "one of two ranks"])
+@pytest.mark.parametrize(
+    ("tp", "dtype"),
+    [
+        *((SINGLE, dtype) for dtype in FLOATS),
+        (TPInfo(1, 2), torch.float32),
+        pytest.param(TPInfo(1, 2), torch.bfloat16, marks=pytest.mark.nightly),
+    ],
+    ids=["whole-float32", "whole-bfloat16", "one of two ranks-float32", "one of two ranks-bfloat16"],
+)
 def test_sharded_safetensors_take_the_weights_and_little_more(
     folder: Path, dtype: torch.dtype, tp: TPInfo, model: LlamaForCausalLM
 ):
