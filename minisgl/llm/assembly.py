@@ -20,6 +20,7 @@ from minisgl.models.sampling_defaults import Defaults
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.scheduler import Scheduler
 from minisgl.tokenizer import Tokenizer, end_token_ids, load_tokenizer
+from minisgl.utils.garbage import return_free_memory
 from minisgl.utils.gguf_header import GGUFHeader
 from minisgl.utils.hardware import find_hardware
 from minisgl.utils.logging import get_logger
@@ -118,6 +119,7 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
         reading = beside.submit(_read_tokenizer, path, gguf_header(model.checkpoint))
         engine, leader = _load(model, config, path, progress)
     tokenizer, ends_of_text = reading.result()
+    return_free_memory()
     ends |= ends_of_text
     pool_len = engine.num_pages * spec.page_size
     limits = Limits(engine.vocab_size, spec.max_seq_len, pool_len, config.scheduler.heeds_priority)

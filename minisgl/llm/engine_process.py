@@ -19,7 +19,7 @@ from minisgl.llm.lifeline import die_with_the_parent, hear, remove
 from minisgl.message import EngineFailed, EngineInfo, EngineReady, LoadProgress, RequestMsg
 from minisgl.message.sockets import NEWS, REQUESTS, SocketInbox, SocketOutbox, finish_sending
 from minisgl.message.wire import News, news_codec, request_codec
-from minisgl.utils.garbage import settle
+from minisgl.utils.garbage import look_less_often, settle
 from minisgl.utils.logging import get_logger, install_handler
 from minisgl.utils.model_store import resolve_model
 
@@ -112,6 +112,7 @@ def info_of(parts: Parts, config: LLMConfig, path: Path) -> EngineInfo:
 
 
 def main() -> int:
+    look_less_often()
     folder = Path(sys.argv[1])
     config = LLMConfig.from_kwargs(**hear(folder))
     install_handler()

@@ -30,6 +30,7 @@ from minisgl.message import (
 from minisgl.message.types import AnswerT
 from minisgl.message.wire import News
 from minisgl.tokenizer import load_tokenizer
+from minisgl.utils.garbage import return_free_memory
 from minisgl.utils.logging import get_logger
 
 POLL_S = 0.2  # how soon a death is noticed, and messages that met a full socket are sent
@@ -89,6 +90,7 @@ class RemoteEngine:
                 limits = Limits(info.vocab_size, info.max_seq_len, info.pool_len, info.heeds_priority)
                 end_token_ids = frozenset(info.end_token_ids)
                 self._client = Client(self, load_tokenizer(Path(info.path)), limits, end_token_ids)
+                return_free_memory()
             return self._client
 
     def submit(self, requests: Sequence[UserMsg], sink: Sink) -> None:

@@ -26,7 +26,6 @@ from minisgl.server.reporter import Reporter
 from minisgl.server.state import ServerState
 from minisgl.server.stream.building import WRITER
 from minisgl.server.tracing import start_tracing
-from minisgl.utils.garbage import look_less_often
 
 
 def serve(config: LLMConfig, server: ServerConfig, start_engine: StartEngine, reporter: Reporter) -> int:
@@ -54,7 +53,6 @@ def _run(config: LLMConfig, server: ServerConfig, start_engine: StartEngine, rep
             metrics=metrics,
             book=RequestBook(hooks),
         )
-        look_less_often()
         lifecycle = Lifecycle(build_app(state), listener, start_engine, reporter)
         with asyncio.Runner(loop_factory=auto_loop_factory()) as runner:
             return runner.run(lifecycle.run())
