@@ -61,7 +61,7 @@ class Step:
         self._sampler = sampler
         self._staging = make_staging(page_table.device.device)
         self._graphs = GraphPool()
-        self._tapes = ModelTapes(model)
+        self._tapes = ModelTapes(model, model.place.tp.size)
         self.last_tokens = torch.full_like(page_table.device[:, 0], -1)
         self._row_numbers = torch.arange(len(self.last_tokens), dtype=torch.int32, device=self.last_tokens.device)
 

@@ -35,14 +35,15 @@ class ModelTapes:
     """Runs a model's `forward` for batches of up to MOST_TOKENS tokens.
 
     There is a tape for every number of tokens that comes twice. A model whose forward pass can have none runs as it is.
+    num_ranks: that share the model. What several send each other goes past torch's dispatcher, so they have no tapes.
     """
 
-    def __init__(self, forward: Forward) -> None:
+    def __init__(self, forward: Forward, num_ranks: int = 1) -> None:
         self._forward = forward
         self._arena = Arena()
         self._seen: set[tuple[int, int]] = set()
         self._tapes: dict[tuple[int, int], tuple[Tape, _Place]] = {}
-        self._refused = False
+        self._refused = num_ranks > 1
 
     def run(self, inputs: StepInputs, ctx: Context) -> torch.Tensor:
         """Hidden states [T, H], which the next call may overwrite."""

@@ -81,8 +81,9 @@ class Function:
 
     def __call__(self, *args: Any) -> Any:
         result = self._call(*args)
-        if Function.listener is not None:
-            Function.listener(self, args)
+        listener = Function.listener  # read once: another thread may take it away meanwhile
+        if listener is not None:
+            listener(self, args)
         return result
 
     def arguments(self, args: tuple[Any, ...]) -> ctypes.Array[Argument]:

@@ -3,7 +3,8 @@
 What CUDA graphs are to a GPU. A tape reads and writes the same addresses each time, so what varies must lie where it
 lay; tensors that are made while it is recorded come from an `Arena`, which all tapes share, since no two run at once.
 What torch does besides calls of C++ is noted by its dispatcher: views and new memory need not be done again, and what
-depends on values ("dynamic" shapes, random numbers) or leaves the process makes a forward pass one that has no tape.
+depends on values ("dynamic" shapes, random numbers) or is no operation of torch's own makes a forward pass one that has
+no tape. What goes past both is not noticed, as what ranks send each other: who has such a forward pass must not record it.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class Tape:
         if not made or _VALUES_DECIDE & set(function.tags):
             self.refuse(f"{function} depends on values")
         if function.namespace not in _NAMESPACES:
-            self.refuse(f"{function} may leave the process")
+            self.refuse(f"{function} is not torch's own")
         if made <= addresses and not function._schema.is_mutable:
             self._kept.append(self._keep(out))  # a view
             return out
