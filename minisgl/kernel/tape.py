@@ -4,7 +4,7 @@ What CUDA graphs are to a GPU. A tape reads and writes the same addresses each t
 lay; tensors that are made while it is recorded come from an `Arena`, which all tapes share, since no two run at once.
 What torch does besides calls of C++ is noted by its dispatcher: views and new memory need not be done again, and what
 depends on values ("dynamic" shapes, random numbers) or is no operation of torch's own makes a forward pass one that has
-no tape. What goes past both is not noticed, as what ranks send each other: who has such a forward pass must not record it.
+no tape. What goes past both is not noticed, as what ranks send each other: who computes so must not record it.
 """
 
 from __future__ import annotations
