@@ -63,12 +63,12 @@ def resident(key: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
 
 
-def usage(checkpoint: Any, dtype: torch.dtype, tp: TPInfo = SINGLE) -> tuple[int, int]:
+def usage(checkpoint: Any, dtype: torch.dtype, tp: TPInfo = SINGLE, quantization: str = "none") -> tuple[int, int]:
     """Bytes that stay resident when the model is loaded, and how many more there were at most until then."""
     config = ModelConfig.from_hf(checkpoint.hf_config())
     before = resident_alone()
     CLEAR_REFS.write_text("5")
-    model = load_model(checkpoint, config, dtype, torch.device("cpu"), tp)
+    model = load_model(checkpoint, config, dtype, torch.device("cpu"), tp, quantization=quantization)
     peak = resident("VmHWM")
     after = resident_alone()
     del model
@@ -96,6 +96,26 @@ def test_sharded_safetensors_take_the_weights_and_little_more(
 ):
     kept, beyond = usage(open_checkpoint(folder), dtype, tp)
     assert kept < model.num_parameters() * dtype.itemsize // tp.size + LIMIT
+    assert beyond < LIMIT
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int4"])
+def test_floats_that_become_integers_take_these_and_little_more(
+    quantization: str, folder: Path, model: LlamaForCausalLM
+):
+    """Integers with their scales take at most 1.25 bytes."""
+    kept, beyond = usage(open_checkpoint(folder), torch.bfloat16, quantization=quantization)
+    assert kept < model.num_parameters() * 1.25 + LIMIT / 2
+    assert beyond < LIMIT
+
+
+@pytest.mark.parametrize("quantization", ["gguf", "int4"])
+def test_integers_of_a_gguf_file_that_stay_integers_take_the_weights_and_little_more(
+    quantization: str, model: LlamaForCausalLM, tmp_path: Path
+):
+    path = write_dense_gguf(tmp_path / "model.gguf", model.float(), "Q8_0")
+    kept, beyond = usage(open_checkpoint(path), torch.bfloat16, quantization=quantization)
+    assert kept < model.num_parameters() * 1.25 + LIMIT / 2
     assert beyond < LIMIT
 
 
