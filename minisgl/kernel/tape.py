@@ -27,6 +27,7 @@ from minisgl.kernel.cpu_library import Argument, Function, functions
 
 _LEAST_BYTES = 4096
 _VALUES_DECIDE = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded}
+_UNTAGGED = {torch.ops.aten.where.default, torch.ops.aten.nonzero_numpy.default}  # though values decide there too
 _NAMESPACES = {"aten", "mkldnn"}
 _NEW_MEMORY = {
     torch.ops.aten.empty.memory_format,
@@ -49,11 +50,12 @@ class Arena:
         self._users = [None] * len(self._slabs)
 
     def like(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A dense tensor of that shape and dtype, its values undefined."""
+        """A dense tensor of that shape and dtype, its elements in the same order in memory, their values undefined."""
         index = self._find(max(tensor.nbytes, 1))
         array = self._slabs[index][: tensor.nbytes]  # torch holds this very object as long as any tensor lies in it
         self._users[index] = weakref.ref(array)
-        return torch.from_numpy(array).view(tensor.dtype).view(tensor.shape)
+        flat = torch.from_numpy(array).view(tensor.dtype)
+        return flat.as_strided(tensor.shape, tensor.stride()) if _is_dense(tensor) else flat.view(tensor.shape)
 
     def alias(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor that can be kept: one of this arena as a second one in its memory, which does not hold its place."""
@@ -111,7 +113,7 @@ class Tape:
         if function in _NEW_MEMORY:
             return self._arena.like(out)
         made, addresses = _addresses(out), _addresses((args, kwargs))
-        if not made or _VALUES_DECIDE & set(function.tags):
+        if not made or function in _UNTAGGED or _VALUES_DECIDE & set(function.tags):
             self.refuse(f"{function} depends on values")
         if function.namespace not in _NAMESPACES:
             self.refuse(f"{function} is not torch's own")
@@ -213,6 +215,12 @@ def _compute_into(outs: Sequence[torch.Tensor], compute: Callable[[], torch.Tens
     made = compute()
     for out, new in zip(outs, (made,) if isinstance(made, torch.Tensor) else made, strict=True):
         out.copy_(new)
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether its elements lie side by side, in whatever order."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return tensor.numel() == 1 + sum((size - 1) * stride for size, stride in steps)
 
 
 def _addresses(values: Any) -> set[int]:

@@ -32,6 +32,7 @@ def random(*shape: int) -> torch.Tensor:
 COMPUTED: dict[str, Callable[[torch.Tensor], Any]] = {
     "new values": lambda x: x * 2 + 1,
     "a view": lambda x: (x + 1).view(2, 16)[1:],
+    "a view of what lies in another order": lambda x: (x.t() * 2).t().view(32),
     "a reshape that copies": lambda x: (x + 1).t().reshape(4, 8),
     "in place": lambda x: (x + 1).mul_(3).clamp_min_(0),
     "in place in a part": lambda x: [whole := x + 1, whole[1].zero_()][0],
@@ -74,6 +75,8 @@ REFUSED: dict[str, Callable[[torch.Tensor], Any]] = {
     "a comparison": lambda x: x if torch.equal(x, x) else -x,
     "as many rows as are positive": lambda x: x[x[:, 0] > 0],
     "positions": lambda x: x.nonzero(),
+    "positions by dimension": lambda x: x.nonzero(as_tuple=True)[0],
+    "where it is positive": lambda x: torch.where(x > 0)[0],
     "chance": lambda x: x + torch.rand_like(x),
 }
 
