@@ -21,6 +21,7 @@ from minisgl.engine.staging import HostStaging
 
 pytestmark = [CPP_KERNELS, pytest.mark.usefixtures("best_instruction_set")]
 
+SHARING = [Row(200, 1, shared=192), Row(193, 1, shared=192), Row(70, 1), Row(250, 9, shared=192), Row(0, 70)]
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
 
 
@@ -44,7 +45,22 @@ def test_every_kind_of_batch_is_as_by_the_book(name: str, dtype: torch.dtype):
 @DTYPES
 @pytest.mark.parametrize(
     ("group", "head_dim"),
-    [(1, 2), (2, 16), (3, 24), (5, 40), (3, 64), (8, 64), (17, 64), (1, 80), (7, 96), (4, 128), (6, 192), (1, 256)],
+    [
+        (2, 1),
+        (1, 2),
+        (3, 7),
+        (2, 16),
+        (3, 24),
+        (5, 40),
+        (3, 64),
+        (8, 64),
+        (17, 64),
+        (1, 80),
+        (7, 96),
+        (4, 128),
+        (6, 192),
+        (1, 256),
+    ],
 )
 def test_every_shape_of_heads(group: int, head_dim: int, dtype: torch.dtype):
     case = AttentionCase(MIXED, Shape(group=group, head_dim=head_dim, dtype=dtype), scattered=True)
@@ -99,6 +115,33 @@ def test_scores_too_large_for_exp(softcap: float, dtype: torch.dtype):
     case = AttentionCase(MIXED, Shape(dtype=dtype), form=form)
     case.q *= 1000
     assert_close(run(case), case.expected(), dtype)
+
+
+@DTYPES
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("broken", range(len(SHARING)))
+def test_what_is_no_number_stays_in_its_row(broken: int, value: float, dtype: torch.dtype):
+    """The row reads a prefix together with others."""
+    case = AttentionCase(SHARING, Shape(group=4, head_dim=40, dtype=dtype))
+    expected = run(case).clone()
+    first = sum(row.extend for row in SHARING[:broken])
+    own = slice(first, first + SHARING[broken].extend)
+    for x in (case.q, case.k, case.v):
+        x[own, :, 3::7] = value
+    got = run(case)
+    others = torch.ones(case.num_tokens, dtype=torch.bool)
+    others[own] = False
+    assert torch.equal(got[others], expected[others])
+    assert not got[own].isfinite().all(dim=1).any()
+
+
+@DTYPES
+def test_queries_that_begin_anywhere_in_memory(dtype: torch.dtype):
+    case = AttentionCase(MIXED, Shape(head_dim=24, dtype=dtype), scattered=True)
+    expected = run(case).clone()
+    apart = torch.full((case.num_tokens, 6 * 24 + 3), torch.nan, dtype=dtype)
+    case.q = apart[:, 1:-2].view(case.num_tokens, 6, 24).copy_(case.q)
+    assert torch.equal(run(case), expected)
 
 
 # ---- what is read
