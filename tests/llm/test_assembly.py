@@ -13,6 +13,7 @@ from support.imports import imported_by
 from support.tiny_model import make_tiny_model
 
 from minisgl import LLM
+from minisgl.kernel import cpu_library
 from minisgl.llm import assembly
 from minisgl.utils import gguf_header
 
@@ -62,6 +63,13 @@ def test_the_header_of_a_gguf_file_is_read_once(gguf: Path, monkeypatch: pytest.
     monkeypatch.setattr(gguf_header, "MappedFile", opening)
     LLM(str(gguf), num_page_override=64).shutdown()
     assert opened == [gguf]
+
+
+def test_the_c_kernels_are_there_before_the_first_request(gguf: Path):
+    """To find or to compile them belongs to the start: else the first request would seem slow."""
+    cpu_library.functions.cache_clear()
+    with LLM(str(gguf), num_page_override=64):
+        assert cpu_library.functions.cache_info().currsize == 1
 
 
 def test_generating_from_a_gguf_file_imports_nothing_that_it_does_not_need(gguf: Path):
