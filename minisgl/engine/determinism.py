@@ -22,7 +22,7 @@ def _why_not(device: torch.device, backend: str) -> str | None:
     if device.type != "cpu":
         return f"kernels for {device.type} add up in another order for other batches; it takes device='cpu'"
     if not cpu_ops.in_use():
-        return "it takes the kernels in C++, and there is no compiler for them, or MINISGL_KERNELS=torch"
+        return "it takes the kernels in C++, and they are not there, or MINISGL_KERNELS=torch"
     if backend != "cpu":
         return f"attention_backend={backend!r} adds up in another order for other batches; it takes 'cpu'"
     return None

@@ -120,7 +120,7 @@ def resolve_backend(name: str, on_gpu: bool) -> str:
     if name == "cpu" and on_gpu:
         raise ValueError("attention_backend='cpu' runs on CPUs only; on a GPU it is 'triton', 'flashinfer' or 'torch'")
     if name == "cpu" and not cpu_ops.in_use():
-        raise ValueError("attention_backend='cpu' needs a C++ compiler, and MINISGL_KERNELS other than torch")
+        raise ValueError("attention_backend='cpu' needs the C++ kernels, and MINISGL_KERNELS other than torch")
     if name == "triton" and not triton.in_use():
         raise ValueError("attention_backend='triton' needs the package triton, and MINISGL_KERNELS other than torch")
     if name == "flashinfer":

@@ -50,7 +50,7 @@ def test_a_cpu_attends_in_cpp_where_it_can(monkeypatch: pytest.MonkeyPatch):
     for has_kernels, backend in ((True, "cpu"), (False, "torch")):
         monkeypatch.setattr(spec.cpu_ops, "in_use", lambda found=has_kernels: found)
         assert spec.resolve_backend("auto", on_gpu=False) == backend
-    with pytest.raises(ValueError, match=r"attention_backend='cpu' needs a C\+\+ compiler"):
+    with pytest.raises(ValueError, match=r"attention_backend='cpu' needs the C\+\+ kernels"):
         spec.resolve_backend("cpu", on_gpu=False)
     with pytest.raises(ValueError, match="attention_backend='cpu' runs on CPUs only"):
         spec.resolve_backend("cpu", on_gpu=True)
