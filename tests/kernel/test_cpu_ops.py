@@ -8,6 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 from support.needs import CPP_KERNELS
+from support.pairs import in_pairs
 
 from minisgl import kernel
 from minisgl.kernel import cpu_ops, cpu_step, torch_ops
@@ -18,9 +19,9 @@ pytestmark = [
 ]
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
-SIZES = pytest.mark.parametrize("size", [1, 7, 16, 24, 64, 100, 576])
-GATES = pytest.mark.parametrize("name", ["silu_and_mul", "gelu_tanh_and_mul"])
-TOKENS = pytest.mark.parametrize("tokens", [0, 1, 3, 150, 500])  # the last is enough work for two threads
+SIZES = [1, 7, 16, 24, 64, 100, 576]
+GATES = ["silu_and_mul", "gelu_tanh_and_mul"]
+TOKENS = [0, 1, 3, 150, 500]  # the last is enough work for two threads
 
 
 def random(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
@@ -42,9 +43,7 @@ def test_every_operation_takes_what_its_reference_takes(module: ModuleType):
         assert reference == in_cpp
 
 
-@DTYPES
-@SIZES
-@TOKENS
+@in_pairs(tokens=TOKENS, size=SIZES, dtype=[torch.float32, torch.bfloat16])
 def test_rms_norm(tokens: int, size: int, dtype: torch.dtype):
     x, weight = random(tokens, size, dtype=dtype), random(size, dtype=dtype, seed=1)
     assert_close(cpu_ops.rms_norm(x, weight, 1e-5), torch_ops.rms_norm(x, weight, 1e-5))
@@ -91,9 +90,7 @@ def test_what_is_no_number_or_immense_stays_in_its_row(dtype: torch.dtype):
         assert got[60].isfinite().all()
 
 
-@DTYPES
-@SIZES
-@TOKENS
+@in_pairs(tokens=TOKENS, size=SIZES, dtype=[torch.float32, torch.bfloat16])
 def test_add_rms_norm_and_the_sum_that_it_leaves(tokens: int, size: int, dtype: torch.dtype):
     x, weight = random(tokens, size, dtype=dtype), random(size, dtype=dtype, seed=1)
     ours = random(tokens, size, dtype=dtype, seed=2)
@@ -103,17 +100,14 @@ def test_add_rms_norm_and_the_sum_that_it_leaves(tokens: int, size: int, dtype: 
     assert torch.equal(ours, theirs)
 
 
-@DTYPES
-@SIZES
-@TOKENS
-@GATES
+@in_pairs(name=GATES, tokens=TOKENS, size=SIZES, dtype=[torch.float32, torch.bfloat16])
 def test_a_gate(name: str, tokens: int, size: int, dtype: torch.dtype):
     gate_up = random(tokens, 2 * size, dtype=dtype) * 5
     exact = getattr(torch_ops, name)(gate_up.double())
     assert_close(getattr(cpu_ops, name)(gate_up), exact.to(dtype))
 
 
-@GATES
+@pytest.mark.parametrize("name", GATES)
 def test_a_gate_of_extremes(name: str):
     gate = torch.tensor([[-3.4e38, -1e30, -200.0, -88.5, -20.0, 0.0, 20.0, 200.0, 1e30, 3.4e38, float("nan")]])
     expected = getattr(torch_ops, name)(torch.cat([gate, torch.ones_like(gate)], dim=-1))
@@ -121,9 +115,7 @@ def test_a_gate_of_extremes(name: str):
     torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-30, equal_nan=True)
 
 
-@DTYPES
-@pytest.mark.parametrize("dim", [2, 16, 24, 64, 128])
-@TOKENS
+@in_pairs(tokens=TOKENS, dim=[2, 16, 24, 64, 128], dtype=[torch.float32, torch.bfloat16])
 def test_rotary_turns_the_first_heads_of_tokens_that_lie_apart(tokens: int, dim: int, dtype: torch.dtype):
     x = random(tokens, 9, dim, dtype=dtype)[:, :7]
     cos, sin = random(tokens, 1, dim, dtype=dtype, seed=1), random(tokens, 1, dim, dtype=dtype, seed=2)
