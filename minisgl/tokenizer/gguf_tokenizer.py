@@ -64,12 +64,14 @@ _WHOLE_WORDS = frozenset(("llama-bpe", "llama3", "llama-v3", "tekken"))
 class GGUFTokenizer:
     """What `Tokenizer` reads of a Hugging Face object, under the same names.
 
-    special_tokens_map: such as {"eos_token": "</s>"}. chat_template: one, several by name, or none.
+    special_tokens_map: such as {"eos_token": "</s>"}. chat_template: one, several by name, or none. longest_token: in
+    characters.
     """
 
     backend_tokenizer: Tokenizer
     special_tokens_map: dict[str, str]
     chat_template: str | dict[str, str] | None
+    longest_token: int
 
     def to_hf(self) -> PreTrainedTokenizerFast:
         """One that encodes the same, with a copy of the vocabulary."""
@@ -149,7 +151,7 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> GGUFTokenizer:
     backend.add_special_tokens([AddedToken(token, special=True) for token in named.values() if token not in added])
     if affixes := _affixes(ggml):
         backend.post_processor = affixes
-    return GGUFTokenizer(backend, named, _chat_template(metadata))
+    return GGUFTokenizer(backend, named, _chat_template(metadata), max(map(len, ggml.tokens), default=1))
 
 
 def _chat_template(metadata: Mapping[str, Any]) -> str | dict[str, str] | None:
@@ -164,10 +166,13 @@ def _chat_template(metadata: Mapping[str, Any]) -> str | dict[str, str] | None:
 
 def _byte_level_bpe(ggml: _Metadata) -> Tokenizer:
     vocab = {token: i for i, token in enumerate(ggml.tokens)}
-    pairs = [_pair(merge) for merge in ggml.need("merges")]
-    # A merge of texts that are no tokens can never happen, but `tokenizers` refuses it.
-    merges = [(a, b) for a, b in pairs if a in vocab and b in vocab and a + b in vocab]
-    backend = Tokenizer(models.BPE(vocab=vocab, merges=merges, ignore_merges=ggml.has_whole_words))
+    merges = [_pair(merge) for merge in ggml.need("merges")]
+    try:
+        model = models.BPE(vocab=vocab, merges=merges, ignore_merges=ggml.has_whole_words)
+    except Exception:  # a plain one: a merge of texts that are no tokens can never happen, but is refused
+        merges = [(a, b) for a, b in merges if a in vocab and b in vocab and a + b in vocab]
+        model = models.BPE(vocab=vocab, merges=merges, ignore_merges=ggml.has_whole_words)
+    backend = Tokenizer(model)
     pattern = _SPLITS[ggml.split]
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     if pattern:

@@ -28,7 +28,7 @@ class Tokenizer:
         self._source = source
         self.backend: tokenizers.Tokenizer = source.backend_tokenizer
         self.vocab_size: int = self.backend.get_vocab_size(with_added_tokens=True)
-        self.longest_token: int = max(map(len, self.backend.get_vocab(with_added_tokens=True)), default=1)
+        self.longest_token = _longest_token(source)
         added = self.backend.get_added_tokens_decoder()
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         self.is_byte_level = _decoder_kinds(self.backend.decoder) == ["ByteLevel"]
@@ -124,6 +124,10 @@ class Tokenizer:
         plain.no_padding()
         plain.encode_special_tokens = False
         return plain
+
+
+def _longest_token(source: PreTrainedTokenizerFast | GGUFTokenizer) -> int:
+    return source.longest_token if isinstance(source, GGUFTokenizer) else max(map(len, source.get_vocab()), default=1)
 
 
 def _decoder_kinds(decoder: Any) -> list[str]:
