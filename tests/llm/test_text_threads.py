@@ -26,7 +26,7 @@ def test_however_many_long_texts_are_tokenized_a_short_one_is_in_between(kind: s
         if len(text) >= LONG:
             at_work[0] += 1
             most[0] = max(most[0], at_work[0])
-            assert go_on.wait(20)
+            assert go_on.wait(60)
             at_work[0] -= 1
         return encode("x")
 
@@ -46,7 +46,7 @@ def test_however_many_long_texts_are_tokenized_a_short_one_is_in_between(kind: s
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tokenizer, "encode", encode_slowly)
         patch.setattr(tokenizer, "encode_rendered", encode_slowly)
-        asyncio.run(asyncio.wait_for(main(), 20))
+        asyncio.run(asyncio.wait_for(main(), 60))
     assert most[0] == 1
 
 
@@ -54,7 +54,7 @@ def test_who_leaves_while_he_waits_for_the_thread_is_not_served() -> None:
     go_on, served = threading.Event(), []
 
     async def main() -> None:
-        first = asyncio.ensure_future(in_thread(LONG, go_on.wait, 20))
+        first = asyncio.ensure_future(in_thread(LONG, go_on.wait, 60))
         second = asyncio.ensure_future(in_thread(LONG, served.append, "second"))
         await asyncio.sleep(0.05)
         second.cancel()

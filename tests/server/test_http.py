@@ -28,7 +28,7 @@ def test_a_request_that_waits_for_a_thread_is_told_that_the_server_ends(
 
     def wait(*args: object) -> list[int]:
         at_work.set()
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return [1]
 
     monkeypatch.setattr(tokens, "_encode", wait)
@@ -39,7 +39,7 @@ def test_a_request_that_waits_for_a_thread_is_told_that_the_server_ends(
             server.start()
             reader, writer = await asyncio.open_connection(*listener.getsockname())
             writer.write(post("/tokenize", {"prompt": "x"}))
-            await asyncio.to_thread(at_work.wait, 20)
+            await asyncio.to_thread(at_work.wait, 60)
             assert not await server.stop(0.05)
             await server.cut()
             received = await reader.read()
@@ -48,7 +48,7 @@ def test_a_request_that_waits_for_a_thread_is_told_that_the_server_ends(
             return received
 
     with caplog.at_level(logging.WARNING):
-        received = asyncio.run(asyncio.wait_for(main(), 20))
+        received = asyncio.run(asyncio.wait_for(main(), 60))
     assert received.startswith(b"HTTP/1.1 503 ")
     assert b"server_shutting_down" in received
     assert b"x-request-id" in received
@@ -77,7 +77,7 @@ def test_a_connection_on_which_nothing_or_half_a_request_came_is_dropped(caplog:
             return received
 
     with caplog.at_level(logging.WARNING):
-        *silent, half = asyncio.run(asyncio.wait_for(main(), 20))
+        *silent, half = asyncio.run(asyncio.wait_for(main(), 60))
     assert silent == [b"", b""]
     assert b"server_shutting_down" in half
     assert caplog.records == []

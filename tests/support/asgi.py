@@ -143,7 +143,7 @@ async def exchange(api: Api, path: str, **body: Any) -> AsyncIterator[Exchange]:
     """One exchange, which must have ended within seconds; afterwards nothing of it may be left."""
     call = Exchange(api, path, body)
     yield call
-    await asyncio.wait_for(call.task, 20)
+    await asyncio.wait_for(call.task, 60)
     api.check_at_rest()
 
 

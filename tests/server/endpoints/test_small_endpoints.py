@@ -187,7 +187,7 @@ def test_abort_request_ends_a_request_by_any_of_its_names(name: str) -> None:
         assert api.state.metrics.aborted["abort"] == num
         api.check_at_rest()
 
-    asyncio.run(asyncio.wait_for(test(), 20))
+    asyncio.run(asyncio.wait_for(test(), 60))
 
 
 def test_abort_request_ends_a_request_that_is_still_tokenized() -> None:
@@ -205,7 +205,7 @@ def test_abort_request_ends_a_request_that_is_still_tokenized() -> None:
         assert api.state.running.abort("mine") == 1
         assert b"request_aborted" in await call.rest()
 
-    asyncio.run(asyncio.wait_for(test(), 20))
+    asyncio.run(asyncio.wait_for(test(), 60))
 
 
 def test_requests_of_one_name_all_get_their_own_answer() -> None:
