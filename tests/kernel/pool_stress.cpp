@@ -42,7 +42,6 @@ void run_out_of_memory(Pool& pool, int64_t n, int threads, bool here) {
 void stress(Pool& pool) {
     for (int i = 0; i < 2000; i++) do_all(pool, 1 + i % 97, 1 + i % 3, 1 + i % 5);
     for (int i = 0; i < 200; i++) run_out_of_memory(pool, 20, 3, i % 2);
-    for (int64_t n : {(1 << 20) - 1, 1 << 20, 3 << 20}) do_all(pool, n, 1, 3);
     pool.run(4, 1, 4, [&](int64_t, int64_t) { do_all(pool, 10, 1, 4); });  // from within
 }
 
@@ -50,5 +49,6 @@ int main() {
     std::thread other([] { stress(Pool::shared()); });
     stress(Pool::shared());
     other.join();
+    for (int64_t n : {(1 << 20) - 1, 1 << 20, 3 << 20}) do_all(Pool::shared(), n, 1, 3);
     stress(Pool::shared());
 }

@@ -20,6 +20,8 @@ class KeptFloats {
 public:
     float* take(int64_t count) {
         if (count > size_) {
+            size_ = 0;
+            floats_.reset();  // first, for the two of them may be more than there is room for
             floats_.reset(new float[count]);
             size_ = count;
         }

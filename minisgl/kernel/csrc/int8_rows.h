@@ -71,8 +71,8 @@ inline IntVec rounded_to_int(Vec x) {
 
 using Bytes = int8_t __attribute__((vector_size(LANES)));
 
-// Writes the codes of a group and returns their sum. They are zeros where the greatest is, or is no finite number, or is
-// so small that 127 / greatest is none.
+// Writes the codes of a group and returns their sum. They are zeros where the greatest number is, or is not finite, or is
+// so small that 127 / greatest is not.
 template <class T>
 inline int32_t quantise_group(const T* x, int8_t* codes, float& scale) {
     constexpr int PARTS = GROUP / LANES;

@@ -168,8 +168,8 @@ private:
     std::atomic_flag in_use_ = ATOMIC_FLAG_INIT;
     Job job_{};
     int num_threads_ = 1;  // that there are, with the caller's
-    uint64_t number_ = 0;  // of the call
-    uint64_t next_start_ = 0;  // number of the call from which on a thread may be started
+    uint64_t number_ = 0;      // of the call
+    uint64_t next_start_ = 0;  // from which call on a thread may be started
     std::atomic<uint64_t> called_{0};
     std::atomic<int64_t> num_open_{0};  // blocks that are not done
     std::atomic<bool> has_memory_{true};  // whether all blocks so far had what they wanted

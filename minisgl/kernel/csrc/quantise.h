@@ -1,5 +1,5 @@
-// Floats to integers: of every GROUP neighbours in 8 bits with a scale, or in 4 bits with a scale and an offset. To the bit
-// what utils/group_quantizer.py does, where the reasons are: every sum is in the same order, and nothing is fused.
+// Floats to integers: of every GROUP neighbours in 8 bits with a scale, or in 4 bits with a scale and an offset. To the
+// bit what utils/group_quantizer.py makes of them: every sum is in the same order, and nothing is fused.
 
 #pragma once
 
@@ -134,7 +134,8 @@ void quantise(const S* source, int64_t stride, int64_t rows, int64_t inputs, int
             scale[at] = found.scale;
             offset[at] = found.offset;
             for (int i = 0; i < PARTS; i++) {
-                const Bytes narrow = __builtin_convertvector(rounded_to_int(found.codes.parts[i] - 128.0f), Bytes) ^ -128;
+                const IntVec less_128 = rounded_to_int(found.codes.parts[i] - 128.0f);
+                const Bytes narrow = __builtin_convertvector(less_128, Bytes) ^ -128;
                 std::memcpy(codes + at * GROUP + i * LANES, &narrow, sizeof narrow);
             }
         }

@@ -178,8 +178,8 @@ inline float max(Vec x) {
 
 // ---- functions
 
-// e^x, within 3e-7 of it; under -87 it is about 1e-38, which is 0 beside 1, and over 88.4, from 2^127.5 on, infinity. NaN
-// stays NaN. Polynomial: Cephes' expf.
+// e^x, within 3e-7 of it; under -87 it is about 1e-38, which is 0 beside 1, and over 88.4, from 2^127.5 on, infinity.
+// NaN stays NaN. Polynomial: Cephes' expf.
 inline Vec exp(Vec x) {
     x = x < -87.0f ? splat(-87.0f) : x;
     x = x > 88.5f ? splat(88.5f) : x;  // whose exponent is infinity's
