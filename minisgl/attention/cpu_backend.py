@@ -44,12 +44,12 @@ class CpuAttnBackend(BaseAttnBackend):
 
     def pin(self, meta: CpuAttnMetadata) -> CpuAttnMetadata:
         windows = self._config.form.windows
-        by_window = {window: plan.copy() for window, plan in zip(windows, meta, strict=True)}
+        by_window = {window: meta[windows.index(window)].copy() for window in set(windows)}
         return tuple(by_window[window] for window in windows)
 
     def refill(self, pinned: CpuAttnMetadata, meta: CpuAttnMetadata) -> None:
-        for window in set(self._config.form.windows):
-            layer = self._config.form.windows.index(window)
+        windows = self._config.form.windows
+        for layer in map(windows.index, set(windows)):
             pinned[layer].become(meta[layer])
 
     def forward(

@@ -61,7 +61,7 @@ class Engine:
         self.spec = spec
         self.device = spec.device
         if self.device.type == "cpu":
-            place_threads(spec.tp.rank)
+            place_threads(spec.tp.rank, spec.tp.size)
         self.vocab_size = model_config.vocab_size
         row_len = div_ceil(spec.max_seq_len, spec.page_size)
         check_page_table_size(spec.max_running_req, row_len, self.device)

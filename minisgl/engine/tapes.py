@@ -53,7 +53,9 @@ class ModelTapes:
             _refill(place, inputs, ctx)
             hidden: torch.Tensor = tape.play()
             return hidden
-        if self._refused or key[0] > MOST_TOKENS or not ctx.attn_backend.can_record or key not in self._seen:
+        if self._refused or key[0] > MOST_TOKENS or not ctx.attn_backend.can_record:
+            return self._forward(inputs.input_ids, inputs.positions, ctx)
+        if key not in self._seen:
             self._seen.add(key)
             return self._forward(inputs.input_ids, inputs.positions, ctx)
         return self._record(key, inputs, ctx)

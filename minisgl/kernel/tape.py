@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from minisgl.kernel.cpu_library import Argument, Function, functions
 
 _LEAST_BYTES = 4096
+_CALLS_AT_ONCE = 6  # a decoder layer's: the interpreter stays locked so long, and other threads wait
 _VALUES_DECIDE = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.nondeterministic_seeded}
 _UNTAGGED = {torch.ops.aten.where.default, torch.ops.aten.nonzero_numpy.default}  # though values decide there too
 _NAMESPACES = {"aten", "mkldnn"}
@@ -139,9 +140,9 @@ class Tape:
         self._steps.append(step)
 
     def _end_calls(self) -> None:
-        if self._calls:
-            self._steps.append(_CallsInARow(self._calls))
-            self._calls = []
+        for begin in range(0, len(self._calls), _CALLS_AT_ONCE):
+            self._steps.append(_CallsInARow(self._calls[begin : begin + _CALLS_AT_ONCE]))
+        self._calls = []
 
     def _move(self, tensor: torch.Tensor) -> torch.Tensor:
         return self._arena.like(tensor).copy_(tensor)

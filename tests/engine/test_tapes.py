@@ -18,6 +18,7 @@ from minisgl.kernel.tape import Tape
 pytestmark = CPP_KERNELS
 PARAMS = SamplingParams(max_tokens=8, temperature=0.0, logprobs=3, ignore_eos=True)
 EVEN = LlamaConfig(**SHAPE | {"intermediate_size": 96})  # whole groups of 32
+TOLD = SamplingParams(max_tokens=2, logprobs=1, temperature=0.0, prompt_logprobs=2, ignore_eos=True)
 PROMPTS = [[*range(1 + i, 30 + i * 9)] for i in range(4)]
 OPTIONS: dict[str, Any] = {"device": "cpu", "num_page_override": 1024, "max_extend_tokens": 48}
 
@@ -35,15 +36,16 @@ class Counted:
 
 
 def answers(folder: Path, **options: Any) -> list[Any]:
-    """Of decodes alone, prompts in chunks, both in one batch, and several that share a prefix."""
+    """Of decodes alone, prompts in chunks, both in one batch, several that share a prefix, and some told of prompts."""
     llm = LLM(str(folder), **OPTIONS | options)
     try:
         outputs = [
             *llm.generate([PROMPTS[0]], PARAMS),
             *llm.generate(PROMPTS, PARAMS),
             *llm.generate([[*PROMPTS[3], i] for i in range(4)], PARAMS),
+            *llm.generate([[*range(60, 75)], [*range(90, 105)]], TOLD),
         ]
-        return [(output["token_ids"], output["logprobs"]) for output in outputs]
+        return [(output["token_ids"], output.get("logprobs"), output.get("prompt_logprobs")) for output in outputs]
     finally:
         llm.shutdown()
 
@@ -92,6 +94,6 @@ def test_a_batch_out_of_memory_leaves_tapes_that_can_be_played(tmp_path: Path, m
         failed = llm.generate([PROMPTS[0]], PARAMS)[0]
         assert failed["finish_reason"] == "error"
         again = llm.generate([PROMPTS[0]], PARAMS)[0]
-        assert (again["token_ids"], again["logprobs"]) == expected[0]
+        assert (again["token_ids"], again["logprobs"]) == expected[0][:2]
     finally:
         llm.shutdown()

@@ -42,8 +42,31 @@ def test_every_rank_computes_on_a_memory_node_of_its_own(
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(threads, "memory_nodes", lambda: (frozenset({0, 1, 2}), frozenset({4, 5})))
     monkeypatch.setattr(threads.os, "sched_setaffinity", lambda pid, cpus: placed.append(set(cpus)))
-    threads.place_threads(rank)
+    threads.place_threads(rank, num_ranks=3)
     assert placed == [expected]
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [(({0, 1}, {2, 3}), [{0, 1}]), (({0}, {1}, {2}, {3}), [])])
+def test_a_process_alone_keeps_to_a_memory_node_that_has_half_of_the_cores(
+    nodes: tuple[set[int], ...], expected: list[set[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    placed: list[set[int]] = []
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(threads, "memory_nodes", lambda: tuple(map(frozenset, nodes)))
+    monkeypatch.setattr(threads.os, "sched_setaffinity", lambda pid, cpus: placed.append(set(cpus)))
+    threads.place_threads()
+    assert placed == expected
+
+
+def test_where_a_process_may_not_choose_its_cpus_it_computes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(pid: int, cpus: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(threads, "memory_nodes", lambda: (frozenset({0, 1}), frozenset({4, 5})))
+    monkeypatch.setattr(threads.os, "sched_setaffinity", refuse)
+    threads.place_threads()
+    assert torch.get_num_threads() >= 1
 
 
 def test_threads_stay_anywhere_where_there_is_one_node_or_the_user_says_how_many(

@@ -15,7 +15,8 @@ constexpr int64_t BLOCKS = 8;          // of a thread's share: as much of it oth
 // only take each other's time.
 inline int num_cores() {
 #if defined(__linux__)
-    static thread_local int cores = 0, calls = 0;
+    static thread_local int cores = 0;
+    static thread_local unsigned calls = 0;
     if (calls++ % 4096 == 0) {
         cpu_set_t allowed;
         const bool is_known = sched_getaffinity(0, sizeof allowed, &allowed) == 0;  // not where there are 1,024 and more
