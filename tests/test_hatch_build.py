@@ -145,16 +145,17 @@ def test_a_level_that_there_is_not_is_named(installation: Installation, monkeypa
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(find_compiler() is None, reason="no C++ compiler")
 def test_pip_makes_a_wheel_whose_libraries_can_be_loaded(tmp_path: Path):
+    names = {"portable", runnable(cpu_flags())[0]}
     command = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT)
-    environ = {name: value for name, value in os.environ.items() if name != "MINISGL_BUILD_ISA"}
-    subprocess.run(command, check=True, env=environ)
+    subprocess.run(command, check=True, env=os.environ | {"MINISGL_BUILD_ISA": ",".join(names)})
     (wheel,) = tmp_path.glob("*.whl")
     assert not wheel.name.endswith("-any.whl")
     with zipfile.ZipFile(wheel) as archive:
-        inside = [name for name in archive.namelist() if name.endswith(".so")]
-        best = archive.extract(f"minisgl/kernel/compiled/{library_name(runnable(cpu_flags())[0])}", tmp_path)
+        libraries = [name for name in archive.namelist() if name.endswith(".so")]
+        assert set(libraries) == {f"minisgl/kernel/compiled/{library_name(name)}" for name in names}
         assert "minisgl/kernel/csrc/cpu.cpp" in archive.namelist()
-    assert len(inside) == len(ALL)
-    assert ctypes.CDLL(best).nanoseconds_taken() == 0
+        for name in libraries:
+            assert ctypes.CDLL(archive.extract(name, tmp_path)).nanoseconds_taken() == 0
