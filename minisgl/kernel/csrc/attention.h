@@ -58,7 +58,7 @@ public:
 private:
     static TileRunner<T, Blocks>& runner() {
         static thread_local TileRunner<T, Blocks> of_thread;
-        return of_thread;
+        return looked_up_once(of_thread);
     }
 
     const int32_t* range(int64_t i) const { return plan_.ranges + i * RANGE_FIELDS; }

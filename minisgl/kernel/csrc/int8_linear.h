@@ -70,7 +70,7 @@ public:
 private:
     static StripBytes& bytes(int part, int strip) {
         static thread_local StripBytes all[2][STRIPS];
-        return all[part][strip];
+        return looked_up_once(all[part][strip]);
     }
 
     const Weight& weight_;
@@ -91,7 +91,8 @@ auto with_strip_type(int64_t bits, int64_t zero, Use use) {
 
 template <class T>
 void int8_linear(const Weight& weight, const T* x, int64_t rows, T* out, int threads) {
-    static thread_local Int8Buffer buffer;
+    static thread_local Int8Buffer of_thread;
+    Int8Buffer& buffer = looked_up_once(of_thread);
     with_strip_type(weight.bits, weight.zero, [&](auto* group) {
         using Group = std::remove_pointer_t<decltype(group)>;
         const int32_t start = start_of<Group>(weight.zero);

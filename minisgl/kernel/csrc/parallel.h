@@ -28,6 +28,14 @@ inline int num_cores() {
 #endif
 }
 
+// A thread's own variable. Compilers that know it for one look it up again at every use, in the innermost loops too.
+template <class Own>
+inline Own& looked_up_once(Own& of_thread) {
+    Own* place = &of_thread;
+    asm("" : "+r"(place));
+    return *place;
+}
+
 // body(i) for 0 <= i < n, `size` in a row on one thread.
 template <class Body>
 inline void parallel_blocks(int64_t n, int64_t size, int64_t work, int threads, const Body& body) {
