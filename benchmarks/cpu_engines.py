@@ -149,15 +149,24 @@ class EngineProcess:
         return answer
 
     def run(self, prompts: list[list[int]], out: int) -> float:
-        """Seconds from the submission of all to the last token."""
+        """Seconds from the submission of all to the last token. Between calls its processes stand still."""
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # then there is no answer either
-            print(json.dumps({"prompts": prompts, "out": out}), file=self._process.stdin, flush=True)
-        answer = self._answer()
+        self._send(signal.SIGCONT)
+        try:
+            with suppress(BrokenPipeError):  # then there is no answer either
+                print(json.dumps({"prompts": prompts, "out": out}), file=self._process.stdin, flush=True)
+            answer = self._answer()
+        finally:
+            self._send(signal.SIGSTOP)
         lengths = [len(tokens) for tokens in answer["tokens"]]
         if lengths != [out] * len(prompts):
             raise EngineError(f"asked for {len(prompts)} x {out} tokens, it gave {lengths}")
         return float(answer["seconds"])
+
+    def _send(self, number: signal.Signals) -> None:
+        """To all of its processes: some have threads that turn round and round while there is nothing to do."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
 
     def first_token_s(self) -> float:
         """Seconds from its start to its first token."""
@@ -172,12 +181,13 @@ class EngineProcess:
     def close(self) -> None:
         """End it, and what it started if it does not end by itself."""
         assert self._process.stdin is not None
+        self._send(signal.SIGCONT)
         with suppress(BrokenPipeError):
             self._process.stdin.close()
         try:
             self._process.wait(CLOSE_S)
         except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
+            self._send(signal.SIGKILL)
             self._process.wait()
         self._listener.join()
 
