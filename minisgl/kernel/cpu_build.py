@@ -76,7 +76,7 @@ def build(compiler: str, cache_dir: Path, isa: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "lock"):
             if not library.exists():
-                logger.info("compiling the C++ kernels for %s", isa)
+                logger.warning("compiling the C++ kernels for %s, once: 10 to 20 seconds", isa)  # somebody waits
                 compile_library(compiler, flags, library, cpu_levels.SOURCES)
     return library
 
