@@ -8,7 +8,8 @@
 #   make setup TORCH=torch==2.13.0 TORCH_FLAGS='--index-url ADDRESS'
 # MINISGL_BUILD_ISA says which C++ kernels it compiles; without it those that this machine takes (docs/architecture.md).
 
-# --no-compile: Python compiles what is used when it is used; most of torch and transformers never is.
+# --no-compile: Python compiles what is used when it is used; most of torch and transformers never is. Setup ends with a
+# first start, which leaves that behind, in containers too, where Python is often told to write nothing: half of a start.
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 TORCH_FLAGS ?=
@@ -36,6 +37,7 @@ $(STAMP): pyproject.toml hatch_build.py constraints.txt
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) $(TORCH_FLAGS) '$(TORCH)'
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e '.[server,otel,dev]'
 	$(BIN)/minisgl pull smollm2
+	env -u PYTHONDONTWRITEBYTECODE $(BIN)/minisgl generate --max-tokens 2 Hello >/dev/null
 	touch $@
 
 # No failure: there are no wheels for some platforms, and without it the tests of those kernels are left out.

@@ -81,7 +81,7 @@ def _read(
     try:
         return Var(parse(text), help)
     except (KeyError, ValueError, RuntimeError):  # RuntimeError: a path with ~ where there is no home
-        raise ValueError(f"{name}={text!r} is not a valid {parse.__name__.strip('_')}") from None
+        raise ValueError(f"{name}={text!r} is not a valid {parse.__name__.strip('_')}: {help}") from None
 
 
 def _default_cache_dir(environ: Mapping[str, str]) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from minisgl.env import ENV
 from minisgl.kernel import cpu_ops
 
 
@@ -22,7 +23,8 @@ def _why_not(device: torch.device, backend: str) -> str | None:
     if device.type != "cpu":
         return f"kernels for {device.type} add up in another order for other batches; it takes device='cpu'"
     if not cpu_ops.in_use():
-        return "it takes the kernels in C++, and they are not there, or MINISGL_KERNELS=torch"
+        why = "MINISGL_KERNELS=torch turns them off" if ENV.KERNELS.value == "torch" else "they are not there"
+        return f"it takes the kernels in C++, and {why}"
     if backend != "cpu":
         return f"attention_backend={backend!r} adds up in another order for other batches; it takes 'cpu'"
     return None
