@@ -83,7 +83,8 @@ def test_a_wrong_variable_is_one_line_and_exit_2():
         check=False,
     )
     assert done.returncode == 2
-    assert done.stderr == "error: MINISGL_LOG_LEVEL='LOUD' is not a valid log_level: least severe message that the command line shows\n"
+    said = "error: MINISGL_LOG_LEVEL='LOUD' is not a valid log_level: least severe message that the command line shows"
+    assert done.stderr == f"{said}\n"
 
 
 def test_the_predecessors_command_line_opens_the_shell(run, fake_llm):
