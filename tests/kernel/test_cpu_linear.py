@@ -6,9 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 from support.needs import CPP_KERNELS
+from support.norm_linear import assert_one_call_is_two
 from support.pairs import in_pairs
 
-from minisgl.kernel import cpu_ops
 from minisgl.kernel.cpu_linear import FloatPanels, PackedLinear
 from minisgl.kernel.linear import GATES
 
@@ -130,15 +130,7 @@ def test_what_it_cannot_multiply_is_refused():
 def test_a_norm_before_it_is_to_the_bit_the_same_in_one_call(rows: int, dtype: torch.dtype, weight_dtype: torch.dtype):
     layer, norm_weight = pack(random(40, 70), dtype), random(70, seed=1).to(weight_dtype)
     x, residual = (random(rows, 70, seed=seed).to(dtype) for seed in (2, 3))
-    summed = residual.clone()
-    expected = layer.multiply(cpu_ops.add_rms_norm(x.clone(), summed, norm_weight, 1e-5))
-    out, total = layer.add_norm_multiply(x.clone(), residual, norm_weight, 1e-5)
-    assert torch.equal(out, expected)
-    assert torch.equal(total, summed)
-
-    first, same_x = layer.add_norm_multiply(x, None, norm_weight, 1e-5)
-    assert torch.equal(first, layer.multiply(cpu_ops.rms_norm(x, norm_weight, 1e-5)))
-    assert same_x is x
+    assert_one_call_is_two(layer, x, residual, norm_weight)
 
 
 def test_a_norm_of_another_size_is_refused():

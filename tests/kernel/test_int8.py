@@ -8,9 +8,10 @@ from __future__ import annotations
 import pytest
 import torch
 from support.needs import CPP_KERNELS
+from support.norm_linear import assert_one_call_is_two
 from support.pairs import in_pairs
 
-from minisgl.kernel import cpu_ops, torch_ops
+from minisgl.kernel import torch_ops
 from minisgl.kernel.int8 import HALF_OFFSETS, SINGLE_OFFSETS, common_zero, pack_int8
 from minisgl.kernel.linear import GATES
 from minisgl.utils.grouped_tensor import GROUP, GroupedTensor
@@ -149,14 +150,7 @@ def test_a_norm_before_it_is_to_the_bit_the_same_in_one_call(
     norm_weight = random_rows(1, 96, norm_dtype)[0]
     for rows in (0, 1, 7, 32, 256):
         x, residual = random_rows(rows, 96, dtype), random_rows(rows, 96, dtype).flip(0)
-        summed = residual.clone()
-        expected = layer.multiply(cpu_ops.add_rms_norm(x.clone(), summed, norm_weight, 1e-5))
-        out, total = layer.add_norm_multiply(x.clone(), residual, norm_weight, 1e-5)
-        assert torch.equal(out, expected)
-        assert torch.equal(total, summed)
-        first, same_x = layer.add_norm_multiply(x, None, norm_weight, 1e-5)
-        assert torch.equal(first, layer.multiply(cpu_ops.rms_norm(x, norm_weight, 1e-5)))
-        assert same_x is x
+        assert_one_call_is_two(layer, x, residual, norm_weight)
 
 
 @DTYPES
