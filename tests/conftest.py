@@ -24,6 +24,14 @@ def _no_global_context() -> Iterator[None]:
     reset_global_ctx()
 
 
+@pytest.fixture
+def threads_as_before() -> Iterator[None]:
+    """As many threads compute after the test as before it."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(autouse=True)
 def _log_as_it_was() -> Iterator[None]:
     """A command that is run here sets the log up for its own process, after which pytest would hear nothing or more."""

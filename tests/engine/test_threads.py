@@ -1,18 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 
 from minisgl.engine import threads
 
-
-@pytest.fixture(autouse=True)
-def _threads_as_before() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("threads_as_before")
 
 
 @pytest.mark.parametrize(("given", "cores", "expected"), [(4, 2, 2), (1, 2, 1), (2, 2, 2)])

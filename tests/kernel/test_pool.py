@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,16 +16,9 @@ from minisgl.kernel import cpu_ops, torch_ops
 from minisgl.kernel.cpu_levels import SOURCES
 from minisgl.utils.processor import find_compiler
 
-pytestmark = CPP_KERNELS
+pytestmark = [CPP_KERNELS, pytest.mark.usefixtures("threads_as_before")]
 
 X = torch.randn(700, 1000, generator=torch.Generator().manual_seed(0))
-
-
-@pytest.fixture(autouse=True)
-def _threads_as_before() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("num_threads", [1, 2, 3, 7, 40])

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,19 +21,13 @@ from minisgl.utils.grouped_tensor import GroupedTensor
 resource = pytest.importorskip("resource")
 pytestmark = [
     CPP_KERNELS,
+    pytest.mark.usefixtures("threads_as_before"),
     pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux"),
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
 ]
 
 NOBODY = 65534
 X = torch.randn(700, 1000, generator=torch.Generator().manual_seed(0))
-
-
-@pytest.fixture(autouse=True)
-def _threads_as_before() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def test_threads_beyond_the_cores_that_the_process_may_use_change_nothing():
