@@ -11,7 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from minisgl.core import SamplingParams, TokenLogprobs
+from minisgl.core import Explanation, SamplingParams, TokenLogprobs
 from minisgl.utils.arrays import Int32Array
 
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -24,6 +24,7 @@ class UserMsg:
 
     cache_salt: only requests of the same salt share cached prefixes; "" is the public one.
     priority: larger goes first where the policy is "priority", and is kept longer where eviction is.
+    explain: answer with the explanation as soon as it is admitted, before the first token.
     """
 
     uid: int
@@ -32,6 +33,7 @@ class UserMsg:
     seed: int
     cache_salt: str = ""
     priority: int = 0
+    explain: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,14 @@ class ProbeMsg(Question[int]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ExplainMsg(Question[Explanation]):
+    """Why the tokens of this prompt would be computed, or not, if it were admitted now. Changes nothing."""
+
+    input_ids: Int32Array
+    cache_salt: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class PurgeMsg(Question[int]):
     """Nothing cached now that begins with `prefix` shall be matched again; running requests keep what they hold.
 
@@ -96,8 +106,9 @@ class TokenReply(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     token_ids: generated since the last reply, the end token included. finish_reason: None while it runs.
     logprobs: one for each of token_ids, if asked for. cached_len: prompt tokens that were not computed; it, queue_s
-    (seconds from arrival to admission; None if it never ran) and prompt_logprobs (None first, then one for each later
-    prompt token) come with the first reply. error: what went wrong, with finish_reason "error".
+    (seconds from arrival to admission; None if it never ran), prompt_logprobs (None first, then one for each later
+    prompt token) and the explanation, where there are any, come with the first reply. error: what went wrong, with
+    finish_reason "error".
 
     A Struct, as one is made, sent and read for every token: a NamedTuple takes three times as long. It cannot be part
     of a cycle, so the search for them need not know of it.
@@ -111,6 +122,7 @@ class TokenReply(msgspec.Struct, frozen=True, array_like=True, gc=False):
     queue_s: float | None = None
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
     error: str | None = None
+    explanation: Explanation | None = None
 
 
 class NextTokens(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -178,5 +190,13 @@ class CountReply:
     answer: int
 
 
+@dataclass(frozen=True, slots=True)
+class ExplainReply:
+    """The answer to an ExplainMsg."""
+
+    uid: int
+    answer: Explanation
+
+
 TokenNews = TokenReply | NextTokens
-Reply = TokenNews | StatsReply | CountReply
+Reply = TokenNews | StatsReply | CountReply | ExplainReply

@@ -17,6 +17,8 @@ from minisgl.message.startup import EngineFailed, EngineReady, LoadProgress
 from minisgl.message.types import (
     AbortMsg,
     CountReply,
+    ExplainMsg,
+    ExplainReply,
     FinishMsg,
     NextTokens,
     ProbeMsg,
@@ -74,12 +76,12 @@ class Codec(Generic[T]):
 
 def request_codec() -> Codec[RequestMsg]:
     """For what goes to an engine process."""
-    return Codec(UserMsg, AbortMsg, FinishMsg, StatsMsg, ProbeMsg, PurgeMsg, ShutdownMsg)
+    return Codec(UserMsg, AbortMsg, FinishMsg, StatsMsg, ProbeMsg, ExplainMsg, PurgeMsg, ShutdownMsg)
 
 
 def news_codec() -> Codec[News]:
     """For what comes from it."""
-    return Codec(TokenReply, NextTokens, StatsReply, CountReply, LoadProgress, EngineReady, EngineFailed)
+    return Codec(TokenReply, NextTokens, StatsReply, CountReply, ExplainReply, LoadProgress, EngineReady, EngineFailed)
 
 
 def _decoder(kind: type) -> msgspec.msgpack.Decoder[Any]:
