@@ -37,6 +37,10 @@ class ServerConfig:
     log_requests: bool = option(True, "one line a request on stderr")
     log_json: bool = option(False, "every line of the log as a JSON object")
     metrics: bool = option(True, "GET /metrics for Prometheus")
+    ui: bool = option(True, "a page at / to chat with the model and to watch the engine")
+    ui_show_text: bool = option(
+        False, "show texts of prompts there and under /inspect, whoever sent them, to everybody who may use the server"
+    )
     otlp_endpoint: str | None = option(
         None, "address of a collector that gets a trace span a request, by OTLP over HTTP (default: no traces)"
     )

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 import minisgl
-from minisgl.server.schema.api import OPERATIONS, Operation
+from minisgl.server.schema.api import OPERATIONS, Operation, Query
 from minisgl.server.schema.info import ErrorBody
 
 Schema = dict[str, Any]
@@ -46,8 +46,9 @@ def _described(operation: Operation, refs: dict[Any, Schema]) -> Schema:
         "operationId": operation.method + re.sub(r"\W+", "_", operation.path),
         "responses": {"200": _answer(operation, refs)} | errors,
     }
-    if parameters := re.findall(r"{(\w+)}", operation.path):
-        described["parameters"] = [_path_parameter(name) for name in parameters]
+    names = re.findall(r"{(\w+)}", operation.path)
+    if parameters := [*map(_path_parameter, names), *map(_query_parameter, operation.query)]:
+        described["parameters"] = parameters
     if operation.body is not None:
         described["requestBody"] = {"required": True, "content": _json(refs[operation.body])}
     return described
@@ -68,3 +69,9 @@ def _json(schema: Schema) -> Schema:
 
 def _path_parameter(name: str) -> Schema:
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+
+
+def _query_parameter(query: Query) -> Schema:
+    bounds = {"minimum": query.minimum, "maximum": query.maximum, "default": query.default}
+    schema = {"type": "integer"} | {name: bound for name, bound in bounds.items() if bound is not None}
+    return {"name": query.name, "in": "query", "description": query.help, "schema": schema}

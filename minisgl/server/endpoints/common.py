@@ -19,6 +19,7 @@ from minisgl.llm.encoder import Prompt
 from minisgl.llm.text_threads import LONG, in_thread
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.errors import ApiError
+from minisgl.server.schema.api import Query
 from minisgl.server.schema.decoding import Body, decode
 from minisgl.server.schema.messages import ChatMessage, num_objects, plain_messages
 from minisgl.server.schema.sampling import wrong_field
@@ -85,6 +86,19 @@ async def read_body(request: Request, body_type: type[T]) -> T:
     except ClientDisconnect:
         raise ApiError(400, "the body did not come to its end") from None
     return decode(raw, body_type)
+
+
+def read_query(request: Request, query: Query) -> int | None:
+    """What the address says of it, or its default. ApiError 400 for what is no number in its range, or not one."""
+    given = request.query_params.getlist(query.name)
+    if not given:
+        return query.default
+    (text, *more), most = given, query.maximum
+    if more or not (text.isascii() and text.isdigit() and len(text) < 20) or int(text) < query.minimum:
+        raise ApiError(400, f"{query.name}: Expected one `int` >= {query.minimum}", param=query.name)
+    if most is not None and int(text) > most:
+        raise ApiError(400, f"{query.name}: Expected `int` <= {most}", param=query.name)
+    return int(text)
 
 
 def refuse_foreign_page(request: Request) -> None:

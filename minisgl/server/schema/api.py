@@ -36,8 +36,21 @@ _MODEL = _BODY | {404: "No such model."}
 
 
 @dataclass(frozen=True)
+class Query:
+    """A number that may stand behind the ? of an address. default: None where its absence has a meaning of its own."""
+
+    name: str
+    help: str
+    default: int | None = None
+    minimum: int = 0
+    maximum: int | None = None
+
+
+@dataclass(frozen=True)
 class Operation:
-    """answer: with status 200. errors: what other statuses mean. events: of the stream, if `body` can ask for one."""
+    """answer: with status 200. errors: what other statuses mean. events: of the stream, if `body` can ask for one.
+    query: what the address may say besides.
+    """
 
     method: Literal["get", "post"]
     path: str
@@ -46,6 +59,7 @@ class Operation:
     errors: Mapping[int, str]
     body: Any = None
     events: Any = None
+    query: tuple[Query, ...] = ()
 
     @property
     def types(self) -> tuple[Any, ...]:
