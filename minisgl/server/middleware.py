@@ -14,12 +14,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from minisgl.server.errors import ApiError
 from minisgl.server.gate import RETRY_AFTER_S
+from minisgl.server.page_files import PATHS as PAGE_PATHS
 from minisgl.server.records import RequestBook, RequestRecord
 from minisgl.server.responses import error_response
 from minisgl.utils.logging import get_logger
 
 logger = get_logger(__name__)
-OPEN_PATHS = frozenset({"/health", "/metrics"})  # for probes and Prometheus, which have no key
+# For probes and Prometheus, which have no key, and for the page, which asks people for theirs.
+OPEN_PATHS = frozenset({"/health", "/metrics"}) | PAGE_PATHS
 REQUEST_ID, CLIENT_REQUEST_ID = b"x-request-id", b"x-client-request-id"
 MAX_CLIENT_ID_LEN = 128
 MAX_PATH_LEN = 256  # in the log; ours are shorter

@@ -11,6 +11,7 @@ from minisgl.server.endpoints.control import abort_request
 from minisgl.server.endpoints.generate import generate
 from minisgl.server.endpoints.info import get_model_info, get_server_info, health_generate, version
 from minisgl.server.endpoints.models import list_models, show_model
+from minisgl.server.endpoints.page import index, ui_file
 from minisgl.server.endpoints.pages import docs, openapi_json
 from minisgl.server.endpoints.tokens import detokenize, tokenize
 
@@ -32,4 +33,6 @@ ROUTES = [
     Route("/version", version, methods=["GET"]),
     Route("/openapi.json", openapi_json, methods=["GET"]),
     Route("/docs", docs, methods=["GET"]),
+    Route("/", index, methods=["GET"]),
+    Route("/ui/{name}", ui_file, methods=["GET"]),
 ]

@@ -1,0 +1,4 @@
+/** Conversations with the model. */
+export function ChatView() {
+  return <section class="chat" aria-label="Chat" />;
+}

@@ -1,0 +1,4 @@
+/** The engine at work. */
+export function EngineView() {
+  return <section class="engine" aria-label="Engine" />;
+}
