@@ -3,6 +3,7 @@
 from minisgl.tokenizer.detokenize import IncrementalDetokenizer
 from minisgl.tokenizer.end_tokens import end_token_ids
 from minisgl.tokenizer.load import load_tokenizer
+from minisgl.tokenizer.pieces import text_around, text_pieces
 from minisgl.tokenizer.stop import StopStrings
 from minisgl.tokenizer.stream import TextDelta, TextStream
 from minisgl.tokenizer.token_bytes import TokenBytes
@@ -17,4 +18,6 @@ __all__ = [
     "Tokenizer",
     "end_token_ids",
     "load_tokenizer",
+    "text_around",
+    "text_pieces",
 ]
