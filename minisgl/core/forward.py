@@ -32,13 +32,15 @@ class BatchResult:
     next_tokens: [B] int32, -1 where the row failed; of a row that samples nothing it says nothing.
     logprobs: of the sampled token, None where not asked for; empty when no row asked.
     prompt_logprobs: for prompt tokens [cached_len + 1, min(device_len + 1, prompt_len)) of the row; likewise.
-    errors: why a row failed (its token is then -1), by row.
+    errors: why a row failed (its token is then -1), by row. device_s: when the device began and ended the batch
+    (`time.perf_counter`), if it was launched to be timed.
     """
 
     next_tokens: Int32Array
     logprobs: tuple[TokenLogprobs | None, ...] = ()
     prompt_logprobs: tuple[tuple[TokenLogprobs, ...], ...] = ()
     errors: dict[int, str] = field(default_factory=dict)
+    device_s: tuple[float, float] | None = None
 
 
 class BatchOutput(Protocol):
@@ -49,9 +51,13 @@ class BatchOutput(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ForwardInput:
-    """One launch. Launches are made in order: rows with a `prev_row` begin with a token of the one before."""
+    """One launch. Launches are made in order: rows with a `prev_row` begin with a token of the one before.
+
+    is_timed: whether the result shall say when the device worked for it.
+    """
 
     batch: Batch
+    is_timed: bool = False
 
 
 Forward = Callable[[ForwardInput], BatchOutput]

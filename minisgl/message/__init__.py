@@ -3,10 +3,15 @@
 `wire` and `sockets`, which carry them to another process, need the packages of the extra "server".
 """
 
+from minisgl.message.activity import RequestNow, Sizes, StepRecord
+from minisgl.message.capacity import hit_rates
 from minisgl.message.queues import Inbox, LocalQueue, Outbox
 from minisgl.message.startup import EngineFailed, EngineInfo, EngineReady, LoadProgress
 from minisgl.message.types import (
     AbortMsg,
+    Activity,
+    ActivityMsg,
+    ActivityReply,
     CountReply,
     EngineStats,
     ExplainMsg,
@@ -29,6 +34,9 @@ from minisgl.message.types import (
 
 __all__ = [
     "AbortMsg",
+    "Activity",
+    "ActivityMsg",
+    "ActivityReply",
     "CountReply",
     "EngineFailed",
     "EngineInfo",
@@ -48,10 +56,14 @@ __all__ = [
     "Question",
     "Reply",
     "RequestMsg",
+    "RequestNow",
     "ShutdownMsg",
+    "Sizes",
     "StatsMsg",
     "StatsReply",
+    "StepRecord",
     "TokenNews",
     "TokenReply",
     "UserMsg",
+    "hit_rates",
 ]

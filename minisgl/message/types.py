@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from minisgl.core import Explanation, SamplingParams, TokenLogprobs
+from minisgl.message.activity import RequestNow, StepRecord
 from minisgl.utils.arrays import Int32Array
 
 FinishReason = Literal["stop", "length", "abort", "error"]
@@ -79,6 +80,13 @@ class ExplainMsg(Question[Explanation]):
 
     input_ids: Int32Array
     cache_salt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityMsg(Question["Activity"]):
+    """What was done from step `since` on. The first one has steps recorded; 30 s without one end that."""
+
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,7 +158,9 @@ class EngineStats:
     stop string included. num_finished, num_aborted, num_failed: requests by how they ended. num_retracted: times that
     a running request gave up its pages, to go on later. num_batches: batches launched. host_s: seconds in which the
     loop worked for them, from messages to replies, less what it waited for results and, on a CPU, less what linear
-    layers, attention and the store of keys and values took in C++.
+    layers, attention and the store of keys and values took in C++. capacity_hits: tokens that would have been found in
+    a pool so many times as large, for each of CAPACITY_FACTORS; none if nobody counts. capacity_queried: tokens looked
+    up while somebody did.
     """
 
     num_running: int = 0
@@ -172,6 +182,20 @@ class EngineStats:
     num_retracted: int = 0
     host_s: float = 0.0
     uptime_s: float = 0.0
+    capacity_hits: tuple[float, ...] = ()
+    capacity_queried: int = 0
+
+
+class Activity(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What an engine does. steps: of the last 512, those that were asked for. next_step: to go on with.
+
+    requests: those that run, then those that wait, 512 at most.
+    """
+
+    stats: EngineStats
+    steps: list[StepRecord]
+    next_step: int
+    requests: list[RequestNow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,5 +222,13 @@ class ExplainReply:
     answer: Explanation
 
 
+@dataclass(frozen=True, slots=True)
+class ActivityReply:
+    """The answer to an ActivityMsg."""
+
+    uid: int
+    answer: Activity
+
+
 TokenNews = TokenReply | NextTokens
-Reply = TokenNews | StatsReply | CountReply | ExplainReply
+Reply = TokenNews | StatsReply | CountReply | ExplainReply | ActivityReply

@@ -16,6 +16,8 @@ import numpy as np
 from minisgl.message.startup import EngineFailed, EngineReady, LoadProgress
 from minisgl.message.types import (
     AbortMsg,
+    ActivityMsg,
+    ActivityReply,
     CountReply,
     ExplainMsg,
     ExplainReply,
@@ -76,12 +78,22 @@ class Codec(Generic[T]):
 
 def request_codec() -> Codec[RequestMsg]:
     """For what goes to an engine process."""
-    return Codec(UserMsg, AbortMsg, FinishMsg, StatsMsg, ProbeMsg, ExplainMsg, PurgeMsg, ShutdownMsg)
+    return Codec(UserMsg, AbortMsg, FinishMsg, StatsMsg, ProbeMsg, ExplainMsg, ActivityMsg, PurgeMsg, ShutdownMsg)
 
 
 def news_codec() -> Codec[News]:
     """For what comes from it."""
-    return Codec(TokenReply, NextTokens, StatsReply, CountReply, ExplainReply, LoadProgress, EngineReady, EngineFailed)
+    return Codec(
+        TokenReply,
+        NextTokens,
+        StatsReply,
+        CountReply,
+        ExplainReply,
+        ActivityReply,
+        LoadProgress,
+        EngineReady,
+        EngineFailed,
+    )
 
 
 def _decoder(kind: type) -> msgspec.msgpack.Decoder[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 
 from minisgl.kvcache.base import Watch
@@ -58,6 +58,11 @@ class Admission:
     @property
     def uids(self) -> list[int]:
         return list(self._waiting)
+
+    @property
+    def waiting(self) -> Collection[Waiting]:
+        """Those that wait, as they came."""
+        return self._waiting.values()
 
     def add(self, request: Request) -> None:
         request.arrival = self._num_arrived

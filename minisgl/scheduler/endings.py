@@ -7,6 +7,7 @@ from minisgl.scheduler.admission import Admission
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.counters import Counters
 from minisgl.scheduler.planner import Planner
+from minisgl.scheduler.recorder import Recorder
 from minisgl.scheduler.request import Request, RequestState
 
 
@@ -23,6 +24,7 @@ class Endings:
         admitted: dict[int, Request],
         planner: Planner,
         counters: Counters,
+        recorder: Recorder,
         replies: list[Reply],
     ) -> None:
         self._manager = manager
@@ -30,6 +32,7 @@ class Endings:
         self._admitted = admitted
         self._planner = planner
         self._counters = counters
+        self._recorder = recorder
         self._replies = replies
 
     def find(self, uid: int) -> Request | None:
@@ -64,6 +67,7 @@ class Endings:
         if state is RequestState.FINISHED and reason != "error":
             self._planner.finished(request)
         self._counters.ended(reason)
+        self._recorder.ended(request.uid, is_aborted=state is RequestState.ABORTED)
         if reply is not None:
             self._replies.append(reply)
         if not self._admission.remove(request.uid) and not request.is_in_flight:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from minisgl.core import Batch, BatchOutput, Forward, ForwardInput
 from minisgl.message import Inbox, Outbox, RequestMsg, ShutdownMsg
+from minisgl.scheduler.recorder import LAUNCH, PLAN
 from minisgl.scheduler.scheduler import Scheduler
 
 IDLE_S = 1.0  # seconds without a message after which there is time to recount
@@ -51,14 +52,21 @@ class Loop:
         """One turn. Waits for a message when there is nothing to do."""
         messages = self._receive()
         started, self._waited_s, computed_s = time.perf_counter(), 0.0, self._computing_s()
+        turn = self.scheduler.recorder.begin(started)
         self._take_in(messages)
         batch = self.scheduler.plan(self._settle)
-        launched = (batch, self._forward(ForwardInput(batch))) if batch else None
+        if turn is not None:
+            turn.passed(PLAN)
+        launched = (batch, self._forward(ForwardInput(batch, turn is not None))) if batch else None
+        if turn is not None:
+            turn.passed(LAUNCH)
         self._settle()
         self._launched = launched
         if not self._overlap:
             self._settle()
         self._outbox.send(self.scheduler.take_replies())
+        if turn is not None:
+            self.scheduler.recorder.end()
         computed_s = self._computing_s() - computed_s
         self.scheduler.count_host_time(time.perf_counter() - started - self._waited_s - computed_s)
 
@@ -68,8 +76,10 @@ class Loop:
             (batch, output), self._launched = self._launched, None
             before = time.perf_counter()
             result = output.result()
-            self._waited_s += time.perf_counter() - before
+            after = time.perf_counter()
+            self._waited_s += after - before
             self.scheduler.commit(batch, result)
+            self.scheduler.recorder.settled(batch.step, before, after, result.device_s)
 
     def _receive(self) -> list[RequestMsg]:
         idle = self.is_open and not self.has_work

@@ -10,6 +10,7 @@ from minisgl.scheduler.admission import Admission
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.counters import Counters
 from minisgl.scheduler.growth import Growth
+from minisgl.scheduler.recorder import Recorder
 from minisgl.scheduler.request import Request, RequestState
 from minisgl.scheduler.reserve import Reserve
 from minisgl.scheduler.retraction import Promises, choose_victim
@@ -29,6 +30,7 @@ class Planner:
         admission: Admission,
         admitted: dict[int, Request],
         counters: Counters,
+        recorder: Recorder,
         reserve: Reserve,
         max_extend_tokens: int,
         alternates: bool,
@@ -37,6 +39,7 @@ class Planner:
         self._admission = admission
         self._admitted = admitted
         self._counters = counters
+        self._recorder = recorder
         self._promises = Promises(manager, reserve)
         self._max_extend_tokens = max_extend_tokens
         self._alternates = alternates
@@ -111,6 +114,7 @@ class Planner:
         for request in self._admission.admit():
             self._admitted[request.uid] = request
             self._prefills.append(request)
+            self._recorder.admitted(request.uid)
             if request.num_admissions == 1:
                 self._counters.admitted(request)
             yield request
@@ -157,3 +161,4 @@ class Planner:
         self._admission.add_first(request)
         self._promises.retracted()
         self._counters.num_retracted += 1
+        self._recorder.retracted(request.uid)

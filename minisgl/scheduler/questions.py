@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from minisgl.kvcache.base import Namespace
-from minisgl.message import CountReply, ProbeMsg, PurgeMsg, Question, Reply, StatsMsg, StatsReply
+from minisgl.message import (
+    ActivityMsg,
+    ActivityReply,
+    CountReply,
+    ProbeMsg,
+    PurgeMsg,
+    Question,
+    Reply,
+    StatsMsg,
+    StatsReply,
+)
 
 if TYPE_CHECKING:
     from minisgl.scheduler.scheduler import Scheduler
@@ -19,6 +29,8 @@ def answer(question: Question[Any], scheduler: Scheduler) -> Reply:
     if isinstance(question, PurgeMsg):
         namespace = None if question.cache_salt is None else Namespace(question.cache_salt)
         return CountReply(question.uid, scheduler.purge(namespace, question.prefix))
+    if isinstance(question, ActivityMsg):
+        return ActivityReply(question.uid, scheduler.activity(question.since))
     assert isinstance(question, StatsMsg), question
     if question.recount:
         scheduler.check_integrity()

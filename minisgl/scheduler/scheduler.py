@@ -16,7 +16,8 @@ from minisgl.core import Batch, BatchResult, Limits
 from minisgl.core.reqs import Reqs
 from minisgl.env import ENV
 from minisgl.kvcache.base import Namespace
-from minisgl.message import AbortMsg, EngineStats, FinishMsg, Question, Reply, RequestMsg, UserMsg
+from minisgl.message import AbortMsg, Activity, EngineStats, FinishMsg, Question, Reply, RequestMsg, UserMsg
+from minisgl.scheduler.activity import requests_now
 from minisgl.scheduler.admission import Admission
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.committer import Committer
@@ -25,6 +26,7 @@ from minisgl.scheduler.endings import Endings
 from minisgl.scheduler.grouping import Grouping
 from minisgl.scheduler.planner import Planner
 from minisgl.scheduler.questions import answer
+from minisgl.scheduler.recorder import Recorder
 from minisgl.scheduler.request import Request
 from minisgl.scheduler.reserve import RESERVES
 from minisgl.utils.arrays import NO_IDS, Int32Array
@@ -66,10 +68,20 @@ class Scheduler:
         self._admitted: dict[int, Request] = {}  # until their pages are released
         self._counters = counters = Counters()
         self._replies: list[Reply] = []
+        self.recorder = Recorder(cache_manager, self._admission, self._admitted, counters.started_at)
         self._planner = Planner(
-            cache_manager, self._admission, self._admitted, counters, estimates, max_extend_tokens, alternates
+            cache_manager,
+            self._admission,
+            self._admitted,
+            counters,
+            self.recorder,
+            estimates,
+            max_extend_tokens,
+            alternates,
         )
-        self._endings = Endings(cache_manager, self._admission, self._admitted, self._planner, counters, self._replies)
+        self._endings = Endings(
+            cache_manager, self._admission, self._admitted, self._planner, counters, self.recorder, self._replies
+        )
         self._committer = Committer(cache_manager, self._admitted, self._endings, counters, self._replies)
         self._grouping = Grouping(cache_manager) if shared_prefix else None
         self._step = 0
@@ -113,6 +125,12 @@ class Scheduler:
         num_running = sum(request.is_running for request in self._admitted.values())
         return self._counters.with_sizes(self.cache_manager, num_running, len(self._admission))
 
+    def activity(self, since: int) -> Activity:
+        """What was done from step `since` on, and what is being done."""
+        steps, next_step = self.recorder.since(since)
+        waiting, started_at = self._admission.waiting, self._counters.started_at
+        return Activity(self.stats(), steps, next_step, requests_now(self._admitted.values(), waiting, started_at))
+
     def count_host_time(self, seconds: float) -> None:
         """So long the host has worked for a step: for `stats`, nothing is decided by it."""
         self._counters.host_s += seconds
@@ -148,6 +166,7 @@ class Scheduler:
         )
         self._committer.expect(request)
         self._admission.add(request)
+        self.recorder.arrived(request)
 
     # ---- plan
 
@@ -167,6 +186,7 @@ class Scheduler:
         batch = Batch(Reqs(lineup.members, columns), self.cache_manager.take_update(), self._step, groups)
         if ENV.CHECK_INTEGRITY.value:
             batch.check_integrity()
+        self.recorder.planned(self._step, work, columns)
         self._step += 1
         self._counters.num_batches += 1
         return batch
