@@ -2,6 +2,8 @@
 # make demo    an answer from the default model, then one from a server, by curl and by openai-python
 # make test    the tests; make check: format, lint, types; make test-nightly: the long random runs too
 # make test-mutations  plants faults in a copy of cache and scheduler; the tests must notice each
+# make docs    the documentation as a site, in build/site
+# make test-ui  the page of the server in Chromium, if it is installed
 # make test-clients  real clients (openai-python, LangChain, lm-evaluation-harness ...) against a live server
 #
 # Another build of torch, for instance one for the GPU at hand:
@@ -24,7 +26,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup triton demo test test-nightly test-mutations test-clients check clean
+.PHONY: help setup triton demo test test-nightly test-mutations test-ui test-clients check docs clean
 
 help:
 	@grep '^#' Makefile
@@ -35,7 +37,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml hatch_build.py constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) $(TORCH_FLAGS) '$(TORCH)'
-	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e '.[server,otel,dev]'
+	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e '.[server,otel,plot,docs,dev]'
 	$(BIN)/minisgl pull smollm2
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/minisgl generate --max-tokens 2 Hello >/dev/null
 	touch $@
@@ -58,11 +60,17 @@ test-nightly: setup triton
 test-mutations: setup
 	$(BIN)/python scripts/test-mutations
 
+test-ui: setup
+	scripts/test -m browser tests/ui
+
 test-clients: setup
 	scripts/test -m clients tests/clients
 
 check: setup
 	scripts/check
+
+docs: setup
+	scripts/docs
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist minisgl/kernel/compiled
