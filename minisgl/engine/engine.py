@@ -24,6 +24,7 @@ from minisgl.engine.sampler import SampleOutput, Sampler
 from minisgl.engine.spec import EngineSpec
 from minisgl.engine.step import Decoded, Step
 from minisgl.engine.threads import place_threads
+from minisgl.engine.timing import DeviceTimer, HostTimer, TimedOutput
 from minisgl.engine.transfer import to_device
 from minisgl.kernel import cpu_ops, mark_broken
 from minisgl.kvcache.pool import MHAKVCache
@@ -62,6 +63,7 @@ class Engine:
         self.device = spec.device
         if self.device.type == "cpu":
             place_threads(spec.tp.rank, spec.tp.size)
+        self._timer = HostTimer() if self.device.type == "cpu" else DeviceTimer()
         self.vocab_size = model_config.vocab_size
         row_len = div_ceil(spec.max_seq_len, spec.page_size)
         check_page_table_size(spec.max_running_req, row_len, self.device)
@@ -93,9 +95,11 @@ class Engine:
         Out of memory fails the requests of this batch, nothing else.
         """
         batch = forward_input.batch
+        ended = self._timer.begin() if forward_input.is_timed else None
         self.page_table.apply(batch.page_table_update)
         try:
-            return self._forward(batch)
+            output = self._forward(batch)
+            return TimedOutput(output, ended()) if ended is not None else output
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
