@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 from minisgl.core import Limits, SamplingParams
 from minisgl.llm.client import Client, Prepared, Probe
 from minisgl.llm.encoder import Messages, Prompt
+from minisgl.llm.explained import Explained
 from minisgl.llm.run import Mail, OnNews, OnOver, Run
 from minisgl.llm.submission import Delta
 from minisgl.llm.text_threads import in_thread, size_of
-from minisgl.message import EngineStats
+from minisgl.message import Activity, EngineStats
 from minisgl.tokenizer import Tokenizer
 from minisgl.utils.arrays import NO_IDS, Int32Array
 
+OnStart = Callable[[tuple[int, ...]], None]
+
 
 def _do_nothing() -> None:
+    pass
+
+
+def _heed_none(uids: tuple[int, ...]) -> None:
     pass
 
 
@@ -64,6 +71,7 @@ class AsyncClient:
         prepared: Sequence[Prepared],
         *,
         keep_text: bool = True,
+        on_start: OnStart = _heed_none,
         on_over: OnOver = _do_nothing,
         on_news: OnNews = _leave_it,
     ) -> AsyncGenerator[list[Delta], None]:
@@ -71,6 +79,7 @@ class AsyncClient:
 
         Closing the generator aborts what still runs. What an unhurried reader has not taken yet is merged: one delta
         for each choice, however many tokens. keep_text: outputs have text and logprobs; who streams has had them.
+        on_start: called, in the loop, with the uids by which the engine knows them, choice by choice.
         on_over: called, in the loop, as soon as the engine is done with them, while the reader may still be busy with
         what came before; maybe more than once.
         on_news: called, in the loop, with what has come while the reader waits for it; the reader gets what it does
@@ -78,6 +87,7 @@ class AsyncClient:
         """
         run = self.start(prepared, keep_text, on_over, on_news)
         try:
+            on_start(run.uids)
             async for deltas in run:
                 yield deltas
         finally:
@@ -99,6 +109,10 @@ class AsyncClient:
         """Counters and sizes of scheduler and cache, as they are now."""
         return await asyncio.wrap_future(self.client.ask_stats())
 
+    async def activity(self, since: int = 0) -> Activity:
+        """What was done from step `since` on, and what is being done. Steps are recorded for 30 s from now on."""
+        return await asyncio.wrap_future(self.client.ask_activity(since))
+
     async def probe(self, prompt: Prompt, *, cache_salt: str = "") -> Probe:
         """How much of this prompt is cached now. ValueError for one that can never run."""
         ids = await in_thread(len(prompt), self.client.encoder.ids, prompt)
@@ -108,6 +122,16 @@ class AsyncClient:
         """The same for a conversation."""
         ids = await in_thread(size_of(messages), self.client.encoder.chat_ids, messages, template)
         return await self._probe(ids, cache_salt)
+
+    async def explain(self, prompt: Prompt, *, cache_salt: str = "") -> Explained:
+        """Why this prompt's tokens would be computed now, or not. ValueError for one that can never run."""
+        ids = await in_thread(len(prompt), self.client.encoder.ids, prompt)
+        return await self._explain(ids, cache_salt)
+
+    async def explain_chat(self, messages: Messages, template: Mapping[str, Any], *, cache_salt: str = "") -> Explained:
+        """The same for a conversation."""
+        ids = await in_thread(size_of(messages), self.client.encoder.chat_ids, messages, template)
+        return await self._explain(ids, cache_salt)
 
     async def purge_cache(self, prefix: Prompt | None = None, *, cache_salt: str | None = "") -> int:
         """As `LLM.purge_cache`."""
@@ -125,6 +149,9 @@ class AsyncClient:
 
     async def _probe(self, ids: Int32Array, cache_salt: str) -> Probe:
         return Probe(len(ids), await asyncio.wrap_future(self.client.ask_cached(ids, cache_salt)))
+
+    async def _explain(self, ids: Int32Array, cache_salt: str) -> Explained:
+        return Explained(ids, await asyncio.wrap_future(self.client.ask_explained(ids, cache_salt)))
 
     def _mail_here(self) -> Mail:
         loop = asyncio.get_running_loop()

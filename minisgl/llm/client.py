@@ -9,14 +9,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from minisgl.core import Limits, SamplingParams
+from minisgl.core import Explanation, Limits, SamplingParams
 from minisgl.core.seeds import choice_seed
 from minisgl.llm.encoder import Encoder, Messages, Prompt, check_salt
 from minisgl.llm.link import Link
 from minisgl.llm.stats import Stats
 from minisgl.llm.stream import RequestStream
 from minisgl.llm.submission import Submission
-from minisgl.message import EngineStats, ProbeMsg, PurgeMsg, StatsMsg, UserMsg
+from minisgl.message import Activity, ActivityMsg, EngineStats, ExplainMsg, ProbeMsg, PurgeMsg, StatsMsg, UserMsg
 from minisgl.tokenizer import Tokenizer
 from minisgl.utils.arrays import NO_IDS, Int32Array
 
@@ -25,13 +25,14 @@ from minisgl.utils.arrays import NO_IDS, Int32Array
 class Prepared:
     """A prompt that can run: tokenized and checked.
 
-    cache_salt: whose cached prefixes it may use and leave. priority: see `UserMsg`.
+    cache_salt: whose cached prefixes it may use and leave. priority, explain: see `UserMsg`.
     """
 
     input_ids: Int32Array
     params: SamplingParams
     cache_salt: str = ""
     priority: int = 0
+    explain: bool = False
 
 
 class Probe(NamedTuple):
@@ -77,7 +78,8 @@ class Client:
             params = _for_engine(prompt.params)
             for choice, seed in enumerate(_seeds(prompt.params)):
                 uid = next(self._uids)
-                messages.append(UserMsg(uid, prompt.input_ids, params, seed, prompt.cache_salt, prompt.priority))
+                more = (prompt.cache_salt, prompt.priority, prompt.explain)
+                messages.append(UserMsg(uid, prompt.input_ids, params, seed, *more))
                 streams.append(self._stream(uid, index, choice, prompt, keep_text))
         return Submission(self._link, self.stats, messages, streams)
 
@@ -85,15 +87,25 @@ class Client:
         """Sizes and totals of scheduler and cache. recount: check all of them first; what is wrong ends the engine."""
         return self._link.ask(StatsMsg(next(self._uids), recount))
 
+    def ask_activity(self, since: int) -> Future[Activity]:
+        """What was done from step `since` on, and what is being done. Steps are recorded for 30 s from now on."""
+        return self._link.ask(ActivityMsg(next(self._uids), since))
+
     def ask_cached(self, input_ids: Int32Array, cache_salt: str = "") -> Future[int]:
         """How many tokens of this prompt would not have to be computed now. Nothing is refreshed by the question.
 
         ValueError for a prompt that can never run.
         """
-        check_salt(cache_salt)
-        self.limits.check_ids(input_ids)
-        self.limits.check_len(len(input_ids))
+        self._check_question(input_ids, cache_salt)
         return self._link.ask(ProbeMsg(next(self._uids), input_ids, cache_salt))
+
+    def ask_explained(self, input_ids: Int32Array, cache_salt: str = "") -> Future[Explanation]:
+        """Why the tokens of this prompt would have to be computed now, or not. Nothing is refreshed by the question.
+
+        ValueError for a prompt that can never run.
+        """
+        self._check_question(input_ids, cache_salt)
+        return self._link.ask(ExplainMsg(next(self._uids), input_ids, cache_salt))
 
     def purge_cache(self, prefix: Int32Array = NO_IDS, cache_salt: str | None = None) -> Future[int]:
         """From the answer on, nothing that was cached before and begins with `prefix` is matched.
@@ -103,6 +115,11 @@ class Client:
         if cache_salt is not None:
             check_salt(cache_salt)
         return self._link.ask(PurgeMsg(next(self._uids), prefix, cache_salt))
+
+    def _check_question(self, input_ids: Int32Array, cache_salt: str) -> None:
+        check_salt(cache_salt)
+        self.limits.check_ids(input_ids)
+        self.limits.check_len(len(input_ids))
 
     def _checked(
         self, input_ids: Int32Array, params: SamplingParams | None, cache_salt: str, priority: int

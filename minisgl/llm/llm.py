@@ -16,6 +16,7 @@ from minisgl.llm.assembly import assemble
 from minisgl.llm.client import Client, Prepared, Probe, each_params
 from minisgl.llm.config import LLMConfig
 from minisgl.llm.encoder import Messages, Prompt, Prompts, each_prompt
+from minisgl.llm.explained import Explained
 from minisgl.llm.router import Arrival
 from minisgl.llm.stream import Output
 from minisgl.llm.submission import Delta
@@ -186,6 +187,17 @@ class LLM:
         """The same for `chat`."""
         return self._probe(self.client.encoder.chat_ids(messages, template), cache_salt)
 
+    def explain(self, prompt: Prompt, *, cache_salt: str = "") -> Explained:
+        """Why `generate` would have to compute this prompt's tokens now, or not; nothing is refreshed by the question.
+
+        Of a prompt that has run, an output says it under "explanation".
+        """
+        return self._explain(self.client.encoder.ids(prompt), cache_salt)
+
+    def explain_chat(self, messages: Messages, *, cache_salt: str = "", **template: Any) -> Explained:
+        """The same for `chat`."""
+        return self._explain(self.client.encoder.chat_ids(messages, template), cache_salt)
+
     def purge_cache(self, prefix: Prompt | None = None, *, cache_salt: str | None = "") -> int:
         """Let no later request use what is cached now and begins with `prefix`; the number of tokens freed at once.
 
@@ -216,6 +228,9 @@ class LLM:
 
     def _probe(self, ids: Int32Array, cache_salt: str) -> Probe:
         return Probe(len(ids), self.client.ask_cached(ids, cache_salt).result())
+
+    def _explain(self, ids: Int32Array, cache_salt: str) -> Explained:
+        return Explained(ids, self.client.ask_explained(ids, cache_salt).result())
 
     def _follow(self, prepared: list[Prepared]) -> Generator[Delta, None, None]:
         """Start the requests when first asked for a delta; abort what still runs when closed."""

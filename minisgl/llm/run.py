@@ -31,6 +31,11 @@ class Run:
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None  # of a reader that is done with all that came before
 
+    @property
+    def uids(self) -> tuple[int, ...]:
+        """As `Submission.uids`."""
+        return self._submission.uids
+
     def start(self) -> None:
         self._submission.start(partial(self._mail.put, self))
 

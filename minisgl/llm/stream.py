@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any, TypedDict
 
-from minisgl.core import SamplingParams, TokenLogprobs
+from minisgl.core import Explanation, SamplingParams, TokenLogprobs
 from minisgl.message import FinishReason, TokenReply
 from minisgl.tokenizer import TextStream, Tokenizer
 
@@ -25,8 +25,9 @@ class Output(TypedDict, total=False):
     """What was generated for one prompt.
 
     token_ids: generated, the end token and the tokens of a stop string included, which `text` leaves out.
-    cached_tokens: prompt tokens that were not computed. logprobs, prompt_logprobs: when asked for. error: only when
-    finish_reason is "error". choices: with n > 1, the output of each choice; the first one is repeated at the top.
+    cached_tokens: prompt tokens that were not computed. explanation: why the others were; where the engine explains,
+    and the prompt ran. logprobs, prompt_logprobs: when asked for. error: only when finish_reason is "error". choices:
+    with n > 1, the output of each choice; the first one is repeated at the top.
     """
 
     text: str
@@ -35,6 +36,7 @@ class Output(TypedDict, total=False):
     prompt_tokens: int
     cached_tokens: int
     timings: Timings
+    explanation: Explanation
     logprobs: list[TokenLogprobs]
     prompt_logprobs: list[TokenLogprobs | None]
     error: str
@@ -77,6 +79,7 @@ class RequestStream:
         self._error: str | None = None
         self._started = time.perf_counter()
         self._queue_s: float | None = None
+        self._explanation: Explanation | None = None
         self._first_token_s: float | None = None
         self._total_s = 0.0
 
@@ -119,6 +122,8 @@ class RequestStream:
             cached_tokens=self.cached_len,
             timings=Timings(queue_s=self._queue_s, first_token_s=self._first_token_s, total_s=self._total_s),
         )
+        if self._explanation is not None:
+            output["explanation"] = self._explanation
         if self.params.logprobs is not None and self._keep_text:
             output["logprobs"] = self._logprobs
         if self.prompt_logprobs is not None:
@@ -132,7 +137,7 @@ class RequestStream:
         if reply.token_ids and self._first_token_s is None:
             self._first_token_s = self._total_s
         if reply.cached_len is not None:
-            self.cached_len, self._queue_s = reply.cached_len, reply.queue_s
+            self.cached_len, self._queue_s, self._explanation = reply.cached_len, reply.queue_s, reply.explanation
         self.finish_reason = reply.finish_reason
         self._error = reply.error
 

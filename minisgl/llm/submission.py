@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
-from minisgl.core import TokenLogprobs
+from minisgl.core import Explanation, TokenLogprobs
 from minisgl.llm.link import Link
 from minisgl.llm.router import Arrival, EngineDied, Sink
 from minisgl.llm.stats import Stats
@@ -18,8 +18,9 @@ class Delta(TypedDict, total=False):
 
     index: which prompt. choice: which of its n. text, token_ids: new ones. finish_reason: None while the choice runs.
     logprobs: one for each of token_ids, if asked for. prompt_tokens, cached_tokens: known from the first delta on.
-    queue_s (as in an output's timings) and prompt_logprobs, if asked for: in a choice's first delta. output: the
-    prompt's whole output, in its very last delta only. Deltas of a choice joined are its output.
+    queue_s (as in an output's timings), and the explanation if there is one: in a choice's first delta, which is made
+    before its first token if it was prepared so. prompt_logprobs, if asked for: in the first one that has a token.
+    output: the prompt's whole output, in its very last delta only. Deltas of a choice joined are its output.
     """
 
     index: int
@@ -31,6 +32,7 @@ class Delta(TypedDict, total=False):
     prompt_tokens: int
     cached_tokens: int
     queue_s: float | None
+    explanation: Explanation
     prompt_logprobs: list[TokenLogprobs | None]
     output: Output
 
@@ -48,6 +50,11 @@ class Submission:
         self._streams: dict[int, list[RequestStream]] = {}
         for stream in streams:
             self._streams.setdefault(stream.index, []).append(stream)
+
+    @property
+    def uids(self) -> tuple[int, ...]:
+        """Of its requests: choice by choice, prompt by prompt."""
+        return tuple(message.uid for message in self._messages)
 
     @property
     def is_over(self) -> bool:
@@ -80,6 +87,8 @@ class Submission:
             delta["logprobs"] = logprobs
         if reply.cached_len is not None:
             delta["queue_s"] = reply.queue_s
+            if reply.explanation is not None:
+                delta["explanation"] = reply.explanation
         if reply.prompt_logprobs is not None:
             delta["prompt_logprobs"] = list(reply.prompt_logprobs)
         if stream.finish_reason is not None:

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 from minisgl.core import Limits, SamplingParams
 from minisgl.llm.client import Prepared, Probe
 from minisgl.llm.encoder import Messages, Prompt
+from minisgl.llm.explained import Explained
 from minisgl.llm.submission import Delta
-from minisgl.message import EngineStats
+from minisgl.message import Activity, EngineStats
 from minisgl.tokenizer import Tokenizer
 
 
@@ -45,6 +46,7 @@ class EngineClient(Protocol):
         prepared: Sequence[Prepared],
         *,
         keep_text: bool = True,
+        on_start: Callable[[tuple[int, ...]], None] = ...,
         on_over: Callable[[], None] = ...,
         on_news: Callable[[list[Delta]], bool] = ...,
     ) -> AsyncGenerator[list[Delta], None]:
@@ -52,6 +54,7 @@ class EngineClient(Protocol):
 
         Closing the generator aborts what still runs. What an unhurried reader has not taken yet is merged: one delta
         for each choice, however many tokens. keep_text: outputs have text and logprobs; who streams has had them.
+        on_start: called, in the loop, with the uids by which the engine knows them, choice by choice.
         on_over: called, in the loop, as soon as the engine is done with them, while the reader may still be busy with
         what came before; maybe more than once.
         on_news: called, in the loop, with what has come while the reader waits for it; the reader gets what it does
@@ -63,11 +66,23 @@ class EngineClient(Protocol):
         """Counters and sizes of scheduler and cache, as they are now."""
         ...
 
+    async def activity(self, since: int = 0) -> Activity:
+        """What was done from step `since` on, and what is being done. Steps are recorded for 30 s from now on."""
+        ...
+
     async def probe(self, prompt: Prompt, *, cache_salt: str = "") -> Probe:
         """How much of this prompt is cached now. ValueError for one that can never run."""
         ...
 
     async def probe_chat(self, messages: Messages, template: Mapping[str, Any], *, cache_salt: str = "") -> Probe:
+        """The same for a conversation."""
+        ...
+
+    async def explain(self, prompt: Prompt, *, cache_salt: str = "") -> Explained:
+        """Why this prompt's tokens would be computed now, or not. ValueError for one that can never run."""
+        ...
+
+    async def explain_chat(self, messages: Messages, template: Mapping[str, Any], *, cache_salt: str = "") -> Explained:
         """The same for a conversation."""
         ...
 

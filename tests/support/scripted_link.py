@@ -7,6 +7,7 @@ A script gets the `UserMsg` and gives, one a step:
     int               a token                       tuple of ints   several tokens at once
     float             seconds until the next step   Exception       the request fails with this text
     TokenReply        is sent as it is, but for its uid
+    Explanation       the first reply has it; if the request wants it early, it is one of its own
 
 When the script ends, or max_tokens is reached, the request ends with "length"; with "stop" after EOS (257) or a stop
 token. Logprobs, where asked for, are made up from the token ids (`logprob_of`), so that a test can tell what must come.
@@ -22,13 +23,15 @@ from concurrent.futures import Future
 import msgspec
 from support.tiny_model import EOS, VOCAB, make_tokenizer
 
-from minisgl.core import Limits, TokenLogprobs
+from minisgl.core import Explanation, Limits, TokenLogprobs
 from minisgl.llm import AsyncClient
 from minisgl.llm.client import Client
 from minisgl.llm.router import EngineDied, Router, Sink
 from minisgl.message import (
     CountReply,
     EngineStats,
+    ExplainMsg,
+    ExplainReply,
     FinishReason,
     ProbeMsg,
     PurgeMsg,
@@ -42,7 +45,7 @@ from minisgl.tokenizer import Tokenizer
 
 _TOKENIZER = Tokenizer(make_tokenizer())
 
-Item = int | float | tuple[int, ...] | Exception | TokenReply
+Item = int | float | tuple[int, ...] | Exception | TokenReply | Explanation
 Script = Callable[[UserMsg], Iterable[Item]]
 
 
@@ -67,8 +70,8 @@ def logprob_of(token_id: int, top: int) -> TokenLogprobs:
 class ScriptedLink:
     """The verbs of `llm.Worker`. What it was asked is in requests, probes, purges, aborted and finished (uid: tokens).
 
-    cached_len: what every first reply, and every probe, reports. A purge frees 7 tokens. Ends with its
-    process; `die` makes it fail as a dead engine does.
+    cached_len: what every first reply, and every probe, reports. explanation: the answer to whoever asks for one. A
+    purge frees 7 tokens. Ends with its process; `die` makes it fail as a dead engine does.
     """
 
     def __init__(self, script: Script = echo, *, cached_len: int = 0, stats: EngineStats | None = None) -> None:
@@ -76,9 +79,10 @@ class ScriptedLink:
         self.requests: list[UserMsg] = []
         self.aborted: list[int] = []
         self.finished: dict[int, int] = {}
-        self.probes: list[ProbeMsg] = []
+        self.probes: list[ProbeMsg | ExplainMsg] = []
         self.purges: list[PurgeMsg] = []
         self.stats = stats or EngineStats()
+        self.explanation = Explanation()
         self._script, self._cached_len = script, cached_len
         self._router = Router()
         self._open: dict[int, _Answer] = {}
@@ -118,6 +122,9 @@ class ScriptedLink:
         if isinstance(question, ProbeMsg):
             self.probes.append(question)
             self._router.send([CountReply(question.uid, self._cached_len)])
+        elif isinstance(question, ExplainMsg):
+            self.probes.append(question)
+            self._router.send([ExplainReply(question.uid, self.explanation)])
         elif isinstance(question, PurgeMsg):
             self.purges.append(question)
             self._router.send([CountReply(question.uid, 7)])
@@ -156,6 +163,8 @@ class _Answer:
         self._request, self._items, self._cached_len = request, items, cached_len
         self._params = request.sampling_params
         self._num_tokens, self._replied, self._aborted = 0, False, False
+        self._explanation: Explanation | None = None
+        self._told_prompt = False
         self._ends = {*self._params.stop_token_ids, *(() if self._params.ignore_eos else (EOS,))}
 
     def abort(self) -> None:
@@ -173,6 +182,9 @@ class _Answer:
         if isinstance(item, float):
             self.due = time.monotonic() + item
             return None
+        if isinstance(item, Explanation):
+            self._explanation = item
+            return self.reply() if self._request.explain else None
         if isinstance(item, TokenReply):
             return msgspec.structs.replace(item, uid=self._request.uid)
         if item is None or isinstance(item, Exception):
@@ -184,6 +196,9 @@ class _Answer:
     ) -> TokenReply:
         first, self._replied = not self._replied, True
         top, prompt_top = self._params.logprobs, self._params.prompt_logprobs
+        is_early = first and not token_ids and finish_reason is None
+        tells_prompt = prompt_top is not None and not is_early and not self._told_prompt
+        self._told_prompt |= tells_prompt
         prompt = [logprob_of(i, prompt_top or 0) for i in self._request.input_ids[1:].tolist()]
         return TokenReply(
             self._request.uid,
@@ -192,8 +207,9 @@ class _Answer:
             logprobs=() if top is None else tuple(logprob_of(token_id, top) for token_id in token_ids),
             cached_len=self._cached_len if first else None,
             queue_s=0.0 if first else None,
-            prompt_logprobs=(None, *prompt) if first and prompt_top is not None else None,
+            prompt_logprobs=(None, *prompt) if tells_prompt else None,
             error=error,
+            explanation=self._explanation if first else None,
         )
 
     def _tokens(self, token_ids: tuple[int, ...]) -> TokenReply:
