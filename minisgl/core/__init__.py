@@ -1,6 +1,7 @@
 """The nouns of the engine: what a request asks for, what one batch computes, what comes back."""
 
 from minisgl.core.batch import Batch, PageTableUpdate, PrefixGroup
+from minisgl.core.capacity import CAPACITY_FACTORS
 from minisgl.core.context import Context, KVPool, Staging, get_global_ctx, reset_global_ctx, set_global_ctx
 from minisgl.core.errors import FieldError
 from minisgl.core.explanation import CAUSES, Cause, Explanation
@@ -10,6 +11,7 @@ from minisgl.core.req import Req
 from minisgl.core.sampling_params import SamplingParams
 
 __all__ = [
+    "CAPACITY_FACTORS",
     "CAUSES",
     "Batch",
     "BatchOutput",
