@@ -1,16 +1,21 @@
-"""Whoever reads the README finds every document, and every link inside the repository leads somewhere."""
+"""Whoever reads the README finds every document, every link leads somewhere, and every program in them runs."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from support.documents import DOCUMENTS, ROOT, blocks, name_of
+from support.tiny_model import make_tiny_model
 
+from minisgl import LLM, SamplingParams
 from minisgl.server.endpoints import ROUTES
 
-ROOT = Path(__file__).parents[1]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "deploy").glob("*.md")])
+ANCHOR = re.compile(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)")
 
 
 def linked_from(document: Path) -> set[Path]:
@@ -19,16 +24,48 @@ def linked_from(document: Path) -> set[Path]:
     return {(document.parent / target).resolve() for target in targets}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def anchors(document: Path) -> set[str]:
+    """Of its headings, as GitHub and the site name them."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
+    seen: Counter[str] = Counter()
+    found = set()
+    for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        found.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
+        seen[slug] += 1
+    return found
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_links_lead_somewhere(document: Path) -> None:
     assert not [str(target) for target in linked_from(document) if not target.exists()]
+    inside = [
+        (document.parent / target if target else document, anchor)
+        for target, anchor in ANCHOR.findall(document.read_text())
+    ]
+    assert [(name_of(page.resolve()), anchor) for page, anchor in inside if anchor not in anchors(page)] == []
 
 
-@pytest.mark.parametrize(
-    "name", ["architecture", "cache", "server", "api", "security", "flags", "benchmarks", "decisions", "lab-notes"]
-)
-def test_the_readme_lists_the_documents(name: str) -> None:
-    assert ROOT / "docs" / f"{name}.md" in linked_from(ROOT / "README.md")
+@pytest.mark.parametrize("name", ["radix-attention", "add-a-backend"])
+def test_a_program_prints_what_is_shown_below_it(name: str) -> None:
+    document = ROOT / "docs" / f"{name}.md"
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec("\n".join(blocks(document, "python")), {"__name__": "__main__"})
+    assert printed.getvalue() == "".join(blocks(document, "text"))
+
+
+def test_calls_of_an_llm_are_as_the_page_on_the_cache_shows_them(tmp_path: Path) -> None:
+    with LLM(str(make_tiny_model(tmp_path)), num_page_override=512) as llm:
+        exec("\n".join(blocks(ROOT / "docs" / "cache.md", "python")), {"llm": llm, "SamplingParams": SamplingParams})
+
+
+def test_who_begins_at_the_readme_comes_to_every_document() -> None:
+    found, new = set(), {ROOT / "README.md"}
+    while new:
+        found |= new
+        new = {page for document in new for page in linked_from(document) if page.suffix == ".md"} - found
+    assert set(DOCUMENTS) - found == set()
 
 
 def test_the_page_on_the_cache_leads_to_all_that_says_more() -> None:
