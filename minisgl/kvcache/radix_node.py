@@ -11,6 +11,7 @@ from minisgl.kvcache.slots import INT32, Tokens, common_prefix_len, pages_to_slo
 from minisgl.utils.arrays import Int32Array
 
 if TYPE_CHECKING:
+    from minisgl.kvcache.ghost import Fork
     from minisgl.kvcache.watch import Watchers
 
 TOKEN_BYTES = 4
@@ -27,14 +28,15 @@ class RadixNode:
     last_access: the cache's clock when the node was last visited; never later than the parent's.
     queued: which heap of the eviction queue has its entry, 0: none. note: the eviction policy's own, for it alone.
     watchers: waiting prompts whose match ends here, by how far they match and the page they would need next.
+    forks: where evicted runs that are remembered left this one, by bytes from its beginning; None if there are none.
     expected: what `RadixWatch.expected` says of those of them that will run soon, ascending; None if none will.
     dead: no `children` lead to it any more. It was purged, and `parent` leads up as ever while somebody has it locked;
     or it was absorbed by its only child.
     """
 
     __slots__ = (
-        "children", "dead", "expected", "last_access", "note", "page_bytes", "parent", "queued", "ref_count",
-        "token_bytes", "watchers",
+        "children", "dead", "expected", "forks", "last_access", "note", "page_bytes", "parent",
+        "queued", "ref_count", "token_bytes", "watchers",
     )  # fmt: skip
 
     def __init__(self, token_bytes: bytes, page_bytes: bytes, last_access: int, ref_count: int = 0) -> None:
@@ -48,6 +50,7 @@ class RadixNode:
         self.note = 0
         self.expected: list[int] | None = None
         self.watchers: Watchers | None = None
+        self.forks: dict[int, Fork] | None = None
         self.dead = False
 
     @property

@@ -9,6 +9,8 @@ from collections.abc import Callable
 
 from minisgl.kvcache.base import SizeInfo
 from minisgl.kvcache.eviction import EvictionQueue
+from minisgl.kvcache.ghost import join_forks, split_forks
+from minisgl.kvcache.ghost_list import GhostList
 from minisgl.kvcache.purge import kill, nodes_to_purge
 from minisgl.kvcache.radix_check import check_nodes, check_pages_held_once
 from minisgl.kvcache.radix_forest import RadixForest, RadixRoot
@@ -28,10 +30,12 @@ class RadixTree:
     """clock: walks until now; so a trace replays to the same evictions everywhere.
 
     evictable_size, protected_size: tokens of unlocked and of locked nodes. reclaimable: the pages of purged nodes
-    whose last reader has left, as bytes.
+    whose last reader has left, as bytes. ghosts: None if nothing is remembered of what goes.
     """
 
-    def __init__(self, page_size: int, make_queue: Callable[[], EvictionQueue]) -> None:
+    def __init__(
+        self, page_size: int, make_queue: Callable[[], EvictionQueue], ghosts: GhostList | None = None
+    ) -> None:
         self.page_size = page_size
         self.clock = 0
         self.evictable_size = 0
@@ -39,6 +43,7 @@ class RadixTree:
         self.reclaimable: list[bytes] = []
         self.forest = RadixForest(make_queue)
         self.watches = WatchList(page_size)
+        self.ghosts = ghosts
         self._page_bytes = page_size * TOKEN_BYTES
 
     def walk(self, root: RadixRoot, tokens: Tokens) -> tuple[RadixNode, int]:
@@ -80,6 +85,8 @@ class RadixTree:
         front = node.split_at(pos)
         if node.watchers is not None:
             self.watches.split(front, node, cached_len)
+        if node.forks is not None:
+            split_forks(front, node)
         return front
 
     def cut_at(self, watch: RadixWatch) -> None:
@@ -97,6 +104,8 @@ class RadixTree:
         self.evictable_size += len(token_bytes) // TOKEN_BYTES
         if parent.watchers is not None:
             self.watches.inserted(parent, start // TOKEN_BYTES, first_page)
+        if self.ghosts is not None:
+            self.ghosts.inserted(parent, leaf, first_page)
         return leaf
 
     def evict(self, num_pages: int, trim: bool) -> Int32Array:
@@ -120,6 +129,8 @@ class RadixTree:
         for node in killed:
             root.queue.removed(node)
             self.watches.shorten(node, parent)
+            if self.ghosts is not None:
+                self.ghosts.forget_below(node)
             if node.ref_count:
                 self.forest.dead[node] = None
             else:
@@ -171,6 +182,8 @@ class RadixTree:
         check_nodes(self.forest.roots(), nodes, dead, self.page_size, self.clock)
         check_pages_held_once(self.cached_pages())
         self.watches.check_integrity([*self.forest.roots(), *nodes])
+        if self.ghosts is not None:
+            self.ghosts.check_integrity(nodes, self.forest.roots())
         unlocked = sum(node.length for node in nodes if node.ref_count == 0)
         locked = sum(node.length for node in (*nodes, *dead) if node.ref_count)
         counted, kept = SizeInfo(unlocked, locked), SizeInfo(self.evictable_size, self.protected_size)
@@ -194,6 +207,8 @@ class RadixTree:
         ):
             root.queue.absorbed(parent)
             child.absorb_parent()
+            if parent.forks is not None or child.forks is not None:
+                join_forks(parent, child, length)
 
     def _evict_leaf(self, root: RadixRoot, max_pages: int) -> bytes:
         """Evict what goes next in this namespace, of it at most `max_pages` from its end; their numbers as bytes."""
@@ -207,16 +222,24 @@ class RadixTree:
         if queue.takes_notes:
             queue.evicting(leaf, min(num_pages, max_pages) * self.page_size)
         if is_trimmed:
-            freed = leaf.trim(max_pages)
-            self.watches.shorten(leaf, leaf)
-            return freed
+            return self._trim(leaf, max_pages)
         parent = leaf.detach()
+        if self.ghosts is not None:
+            self.ghosts.evicted(parent, leaf)
         if leaf.watchers is not None:
             self.watches.shorten(leaf, parent)
         if not parent.children:
             queue.push(parent)
             self.forest.prune(parent)
         return leaf.page_bytes
+
+    def _trim(self, leaf: RadixNode, num_pages: int) -> bytes:
+        token_bytes = leaf.token_bytes
+        freed = leaf.trim(num_pages)
+        self.watches.shorten(leaf, leaf)
+        if self.ghosts is not None:
+            self.ghosts.trimmed(leaf, token_bytes[len(leaf.token_bytes) :])
+        return freed
 
     def _cut(self, node: RadixNode, cached_len: int) -> RadixNode:
         """Have a node end after `cached_len` tokens of the path to `node`, which reach into it; that node."""
