@@ -82,7 +82,7 @@ class CapacityCurve:
     def _followed(self, ids: Int32Array, namespace: Namespace) -> tuple[list[int], Int32Array]:
         """Prefixes of `ids` that are in the sample, in order of their lengths, and these, in tokens."""
         names = prefix_names(ids, namespace, self._first, self._step)
-        ends = np.arange(self._first, len(ids) + 1, self._step, np.int32)
+        ends = np.arange(self._first, len(ids) + 1, self._step, dtype=np.int32)
         if self._below is not None:
             chosen = (names < self._below).nonzero()[0]
             names, ends = names[chosen], ends[chosen]

@@ -11,6 +11,7 @@ from minisgl.core import Forward, Limits
 from minisgl.distributed import SINGLE, TPInfo
 from minisgl.engine.engine import Engine
 from minisgl.engine.spec import EngineSpec, resolve
+from minisgl.kvcache.capacity_curve import CapacityCurve
 from minisgl.llm.config import LLMConfig, resolve_overlap
 from minisgl.message import Inbox
 from minisgl.models.checkpoint import Checkpoint, open_checkpoint
@@ -132,6 +133,7 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
         config.scheduler.eviction,
     )
     overlap = resolve_overlap(config.scheduler, spec.device.type)
+    has_curve = config.scheduler.explain and manager.prefix_cache.shares
     scheduler = Scheduler(
         manager,
         limits,
@@ -143,6 +145,7 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
         policy=config.scheduler.policy,
         max_overtakes=config.scheduler.max_overtakes,
         lookahead=config.scheduler.lookahead,
+        curve=CapacityCurve(engine.num_pages, spec.page_size) if has_curve else None,
     )
     return Parts(
         engine=engine,

@@ -39,6 +39,10 @@ class SchedulerConfig:
         choices=("estimate", "full"),
     )
 
+    explain: bool = option(
+        True, "say why prompt tokens had to be computed, and estimate what a KV pool of another size would hit"
+    )
+
     @property
     def heeds_priority(self) -> bool:
         """Whether a request's priority changes anything."""

@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
+from minisgl.kvcache.capacity_curve import CapacityCurve
 from minisgl.message import EngineStats, FinishReason
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.request import Request
+from minisgl.utils.arrays import Int32Array
 
 
 @dataclass(slots=True)
 class Counters:
-    """Totals since the start, as in `EngineStats`."""
+    """Totals since the start, as in `EngineStats`. curve: what other pools would hit, if it is to be known."""
 
+    curve: CapacityCurve | None = None
     queried_tokens: int = 0
     hit_tokens: int = 0
     computed_tokens: int = 0
@@ -31,6 +34,14 @@ class Counters:
         if request.reuses_prefix:
             self.queried_tokens += request.prompt_len
             self.hit_tokens += request.hit_len
+            if self.curve is not None:
+                self.curve.looked_up(request.ids(request.prompt_len), request.hit_len, request.namespace)
+
+    def released(self, request: Request, ids: Int32Array) -> None:
+        """It gives up its pages; of `ids` they stay cached while there is room, unless they must not be matched."""
+        assert request.allocation is not None
+        if self.curve is not None and not request.allocation.is_stale:
+            self.curve.stored(ids, request.namespace)
 
     def ended(self, reason: FinishReason) -> None:
         if reason == "abort":
@@ -62,4 +73,6 @@ class Counters:
             num_retracted=self.num_retracted,
             host_s=self.host_s,
             uptime_s=time.perf_counter() - self.started_at,
+            capacity_hits=self.curve.hits if self.curve is not None else (),
+            capacity_queried=self.curve.queried if self.curve is not None else 0,
         )

@@ -78,4 +78,6 @@ class Endings:
         del self._admitted[request.uid]
         assert request.allocation is not None
         known = min(request.committed_len, request.num_ids) if request.storable else 0
-        self._manager.release(request.allocation, request.ids(known))
+        ids = request.ids(known)
+        self._counters.released(request, ids)
+        self._manager.release(request.allocation, ids)

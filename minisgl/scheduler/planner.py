@@ -155,7 +155,9 @@ class Planner:
         """What it has computed stays cached while there is room; it goes on from there as soon as it fits again."""
         assert request.allocation is not None
         del self._admitted[request.uid]
-        self._manager.release(request.allocation, request.ids(request.committed_len))
+        ids = request.ids(request.committed_len)
+        self._counters.released(request, ids)
+        self._manager.release(request.allocation, ids)
         request.retract()
         self.changed()
         self._admission.add_first(request)

@@ -16,6 +16,7 @@ from minisgl.core import Batch, BatchResult, Limits
 from minisgl.core.reqs import Reqs
 from minisgl.env import ENV
 from minisgl.kvcache.base import Namespace
+from minisgl.kvcache.capacity_curve import CapacityCurve
 from minisgl.message import AbortMsg, Activity, EngineStats, FinishMsg, Question, Reply, RequestMsg, UserMsg
 from minisgl.scheduler.activity import requests_now
 from minisgl.scheduler.admission import Admission
@@ -44,6 +45,7 @@ class Scheduler:
     decodes ride along with every prefill, so a running request gets a token at least every other step.
     shared_prefix: whether batches say which of their rows begin with the same pages.
     reserve: how many pages a request is promised, a name of RESERVES. policy, max_overtakes, lookahead: as Admission's.
+    curve: estimates what pools of other sizes would hit; None: nobody wants to know.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Scheduler:
         policy: str = "fcfs",
         max_overtakes: int = 64,
         lookahead: int = 256,
+        curve: CapacityCurve | None = None,
     ) -> None:
         self.cache_manager = cache_manager
         self.limits = limits
@@ -66,7 +69,7 @@ class Scheduler:
         estimates = RESERVES[reserve]()
         self._admission = Admission(cache_manager, estimates, policy, max_overtakes, lookahead)
         self._admitted: dict[int, Request] = {}  # until their pages are released
-        self._counters = counters = Counters()
+        self._counters = counters = Counters(curve)
         self._replies: list[Reply] = []
         self.recorder = Recorder(cache_manager, self._admission, self._admitted, counters.started_at)
         self._planner = Planner(
@@ -143,6 +146,8 @@ class Scheduler:
         """
         stale = [request for request in self._admitted.values() if request.begins_with(namespace, prefix)]
         allocations = [request.allocation for request in stale if request.allocation]
+        if self._counters.curve is not None and namespace is None and len(prefix) == 0:
+            self._counters.curve.forget()
         return self.cache_manager.purge(allocations, namespace, prefix)
 
     def _submit(self, msg: UserMsg) -> None:

@@ -14,6 +14,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from minisgl.core import CAPACITY_FACTORS
 from minisgl.server.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from minisgl.server.state import ServerState
 
 Values = Mapping[str, float]  # by the family's label, if it has one
+CAPACITIES = [f"{factor:g}" for factor in CAPACITY_FACTORS]
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,13 @@ FAMILIES = (
     ),
     Family("prefix_cache_hits", "counter", "Prompt tokens found there.", "vllm:prefix_cache_hits"),
     Family("prefix_cache_evicted_tokens", "counter", "Cached tokens that had to go for others."),
+    Family(
+        "prefix_cache_would_hit_tokens",
+        "counter",
+        "Prompt tokens that a KV pool so many times as large would have found, by estimate.",
+        label="capacity",
+    ),
+    Family("prefix_cache_would_query_tokens", "counter", "Prompt tokens of which that is said; 0 with --no-explain."),
     Family("num_preemptions", "counter", "Times that a running sequence gave up its pages.", "vllm:num_preemptions"),
     Family("prompt_tokens_computed", "counter", "Prompt tokens that the engine computed."),
     Family("engine_steps", "counter", "Batches that the engine has launched."),
@@ -155,6 +164,8 @@ def _of_engine(stats: EngineStats | None) -> dict[str, Values]:
         "prompt_tokens_computed": {"": stats.computed_tokens},
         "engine_steps": {"": stats.num_batches},
         "engine_host_seconds": {"": stats.host_s},
+        "prefix_cache_would_hit_tokens": dict(zip(CAPACITIES, stats.capacity_hits, strict=False)),  # none, or all
+        "prefix_cache_would_query_tokens": {"": stats.capacity_queried},
     }
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,6 +66,14 @@ def scrape(state: ServerState) -> dict[str, dict[tuple[str, ...], float]]:
 def test_health_is_ok_only_when_requests_are_served(changes: dict[str, Any], status: int, word: str) -> None:
     response = ask(make_app(make_state(**changes)), "GET", "/health")
     assert (response.status_code, response.json()) == (status, {"status": word})
+
+
+def test_what_pools_of_other_sizes_would_hit_is_told_by_their_sizes() -> None:
+    told = replace(STATS, capacity_hits=(100.5, 200.0, 300.0, 400.0, 500.0), capacity_queried=1000)
+    samples = scrape(make_state(engine=engine_with(told)))
+    hits = samples["minisgl_prefix_cache_would_hit_tokens_total"]
+    assert hits == {("0.5",): 100.5, ("1",): 200.0, ("2",): 300.0, ("4",): 400.0, ("8",): 500.0}
+    assert samples["minisgl_prefix_cache_would_query_tokens_total"] == {(): 1000.0}
 
 
 def test_health_says_that_the_server_drains() -> None:

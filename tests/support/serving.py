@@ -10,6 +10,7 @@ from support.kv_oracle import VOCAB, OracleEngine
 
 from minisgl.core import BatchOutput, ForwardInput, Limits, SamplingParams
 from minisgl.kvcache import Namespace
+from minisgl.kvcache.capacity_curve import CapacityCurve
 from minisgl.message import (
     AbortMsg,
     CountReply,
@@ -71,6 +72,7 @@ class Serving:
         lookahead: int = 256,
         eviction: str = "lru",
         shared_prefix: bool = True,
+        curve: CapacityCurve | None = None,
     ) -> None:
         self.manager = CacheManager(num_pages, page_size, max_running_req, max_seq_len, cache_type, eviction)
         self.engine = OracleEngine(num_pages, page_size, max_running_req, div_ceil(max_seq_len, page_size))
@@ -86,6 +88,7 @@ class Serving:
             policy=policy,
             max_overtakes=max_overtakes,
             lookahead=lookahead,
+            curve=curve,
         )
         self.inbox: LocalQueue[RequestMsg] = LocalQueue()
         self.outbox: LocalQueue[Reply] = LocalQueue()
