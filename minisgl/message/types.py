@@ -6,7 +6,7 @@ A question has a uid too, from the same numbers, so that its answer finds the wa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -160,7 +160,7 @@ class EngineStats:
     loop worked for them, from messages to replies, less what it waited for results and, on a CPU, less what linear
     layers, attention and the store of keys and values took in C++. capacity_hits: tokens that would have been found in
     a pool so many times as large, for each of CAPACITY_FACTORS; none if nobody counts. capacity_queried: tokens looked
-    up while somebody did.
+    up while somebody did. causes: prompt tokens of admitted requests by why they were computed, or not; see `Cause`.
     """
 
     num_running: int = 0
@@ -184,6 +184,7 @@ class EngineStats:
     uptime_s: float = 0.0
     capacity_hits: tuple[float, ...] = ()
     capacity_queried: int = 0
+    causes: dict[str, int] = field(default_factory=dict)
 
 
 class Activity(msgspec.Struct, frozen=True, array_like=True, gc=False):

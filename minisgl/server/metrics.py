@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from minisgl.server.histogram import Histogram
+from minisgl.server.recent import Recent
 from minisgl.server.records import RequestRecord
 
 # Upper bounds of the buckets: seconds, seconds a token, tokens.
@@ -23,7 +24,7 @@ class Metrics:
     """Counters since the start of the process. Belongs to the event loop's thread.
 
     finished: choices by finish reason. aborted: requests by the reason for which they did not finish.
-    responses: HTTP responses by status.
+    responses: HTTP responses by status. recent: of latencies in about the last minute.
     """
 
     prompt_tokens: int = 0
@@ -37,10 +38,16 @@ class Metrics:
     queue_s: Histogram = field(default_factory=_latency)
     request_prompt_tokens: Histogram = field(default_factory=lambda: Histogram(TOKENS))
     request_generated_tokens: Histogram = field(default_factory=lambda: Histogram(TOKENS))
+    recent: Recent = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = ("first_token_s", "token_gap_s", "total_s", "queue_s")
+        self.recent = Recent({name: getattr(self, name) for name in names})
 
     def count(self, record: RequestRecord) -> None:
         """A request is over."""
         self.responses[record.status] += 1
+        self.recent.note()
         if record.endpoint is None:
             return
         self.total_s.observe(record.total_s)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 CLIENT_GONE = 499  # as nginx logs it: nobody was there to be answered
@@ -15,6 +15,7 @@ class RequestRecord:
 
     The fields from `endpoint` on belong to a request that generates, and keep their defaults for others.
     finish_reason: the choices' own, joined by commas, or why it did not finish: disconnect, timeout, abort, error.
+    uids: by which the engine knows its choices.
     """
 
     request_id: str
@@ -32,6 +33,7 @@ class RequestRecord:
     queue_s: float | None = None
     first_token_s: float | None = None
     finish_reason: str | None = None
+    uids: tuple[int, ...] = ()
 
     def note_queue(self, seconds: float | None) -> None:
         """One of its choices waited that long for room; None: it never ran, or it is not known. The longest counts."""
@@ -51,6 +53,9 @@ class RequestBook:
 
     def __len__(self) -> int:
         return len(self._open)
+
+    def __iter__(self) -> Iterator[RequestRecord]:
+        return iter(self._open.values())
 
     def open(self, record: RequestRecord) -> None:
         self._open[record.request_id] = record

@@ -28,6 +28,9 @@ from minisgl.llm import AsyncClient
 from minisgl.llm.client import Client
 from minisgl.llm.router import EngineDied, Router, Sink
 from minisgl.message import (
+    Activity,
+    ActivityMsg,
+    ActivityReply,
     CountReply,
     EngineStats,
     ExplainMsg,
@@ -70,8 +73,9 @@ def logprob_of(token_id: int, top: int) -> TokenLogprobs:
 class ScriptedLink:
     """The verbs of `llm.Worker`. What it was asked is in requests, probes, purges, aborted and finished (uid: tokens).
 
-    cached_len: what every first reply, and every probe, reports. explanation: the answer to whoever asks for one. A
-    purge frees 7 tokens. Ends with its process; `die` makes it fail as a dead engine does.
+    cached_len: what every first reply, and every probe, reports. explanation, activity: the answers to whoever asks for
+    them. asked_since: from which step on. A purge frees 7 tokens. Ends with its process; `die` makes it fail as a dead
+    engine does.
     """
 
     def __init__(self, script: Script = echo, *, cached_len: int = 0, stats: EngineStats | None = None) -> None:
@@ -83,6 +87,8 @@ class ScriptedLink:
         self.purges: list[PurgeMsg] = []
         self.stats = stats or EngineStats()
         self.explanation = Explanation()
+        self.activity = Activity(self.stats, [], 0, [])
+        self.asked_since: list[int] = []
         self._script, self._cached_len = script, cached_len
         self._router = Router()
         self._open: dict[int, _Answer] = {}
@@ -125,6 +131,9 @@ class ScriptedLink:
         elif isinstance(question, ExplainMsg):
             self.probes.append(question)
             self._router.send([ExplainReply(question.uid, self.explanation)])
+        elif isinstance(question, ActivityMsg):
+            self.asked_since.append(question.since)
+            self._router.send([ActivityReply(question.uid, self.activity)])
         elif isinstance(question, PurgeMsg):
             self.purges.append(question)
             self._router.send([CountReply(question.uid, 7)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.routing import Route
 
+from minisgl.server.endpoints.activity import show_activity
 from minisgl.server.endpoints.cache import flush_cache, probe_cache, purge_cache
 from minisgl.server.endpoints.chat import chat_completions
 from minisgl.server.endpoints.completions import completions
@@ -26,6 +27,7 @@ ROUTES = [
     Route("/cache/probe", probe_cache, methods=["POST"]),
     Route("/cache/purge", purge_cache, methods=["POST"]),
     Route("/flush_cache", flush_cache, methods=["POST"]),
+    Route("/inspect/activity", show_activity, methods=["GET"]),
     Route("/abort_request", abort_request, methods=["POST"]),
     Route("/health_generate", health_generate, methods=["GET"]),
     Route("/get_server_info", get_server_info, methods=["GET"]),

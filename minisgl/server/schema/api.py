@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from minisgl.server.schema.activity import ActivityNow
 from minisgl.server.schema.answers import ChatChunk, ChatCompletion, Completion
 from minisgl.server.schema.cache import Probed, ProbeRequest, Purged, PurgeRequest
 from minisgl.server.schema.chat import ChatRequest
@@ -29,6 +30,7 @@ from minisgl.server.schema.tokens import DetokenizeRequest, TokenizeRequest
 
 _KEY = {401: "The API key is missing or wrong."}
 _ENGINE = _KEY | {500: "Our mistake; the log says more.", 503: "Loading, draining, dead, or too slow."}
+_ASKED = _ENGINE | {400: "The address is wrong; `param` names what of it."}
 _BUSY = {429: "Too much runs and waits, or is being sent; `Retry-After` says when to come again."}
 _BODY = _ENGINE | {400: "The request is wrong; `param` names the field.", 413: "The body is too large."} | _BUSY
 _PAGE = {403: "A browser sent it for a page of another origin."}
@@ -44,6 +46,9 @@ class Query:
     default: int | None = None
     minimum: int = 0
     maximum: int | None = None
+
+
+SINCE = Query("since", "The step to begin with: `next` of the answer before.", default=0)
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,7 @@ OPERATIONS = (
     ),
     Operation("post", "/flush_cache", "Later requests use nothing that is cached now", Flushed, _ENGINE | _PAGE),
     Operation("post", "/abort_request", "End requests that run or wait", Aborted, _BODY | _PAGE, AbortRequest),
+    Operation("get", "/inspect/activity", "What the engine does, step by step", ActivityNow, _ASKED, query=(SINCE,)),
     Operation("get", "/health", "Whether requests are served", Health, {503: "Loading, draining or dead."}),
     Operation("get", "/health_generate", "Whether the engine generates", Alive, _ENGINE),
     Operation("get", "/get_server_info", "What runs here, and counters as of now", ServerInfo, _ENGINE),
