@@ -40,16 +40,6 @@ export function foundTokens(causes: Causes): number {
   return FOUND.reduce((sum, cause) => sum + (causes[cause] ?? 0), 0);
 }
 
-/** What was asked between two counts of the same engine; null if it was another engine's. */
-export function causesBetween(before: Causes, after: Causes): Causes | null {
-  const change: Causes = {};
-  for (const cause of CAUSES) {
-    const added = (after[cause] ?? 0) - (before[cause] ?? 0);
-    if (added < 0) return null;
-    change[cause] = added;
-  }
-  return change;
-}
 
 /** The cause of most of the tokens that were not found; null if all were, or only the last one was not. */
 export function mainMiss(causes: Causes): Cause | null {

@@ -38,3 +38,6 @@ export function percent(share: number): string {
   const near_an_end = (value > 0 && value < 1) || (value > 99 && value < 100);
   return `${near_an_end ? value.toFixed(1) : value.toFixed(0)} %`;
 }
+
+/** A name and what is said under it, as tooltips show them. */
+export type Fact = [name: string, value: string];

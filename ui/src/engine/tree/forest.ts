@@ -18,6 +18,8 @@ export class Forest {
   private readonly children = new Map<number, TreeNode[]>();
   readonly roots: TreeNode[] = [];
   readonly maxAge: number;
+  /** the only namespace, which then is not drawn: it is everything */
+  private readonly only: TreeNode | undefined;
 
   /** rank: the place of a node among its siblings in the drawing before, so that nothing jumps when sizes change. */
   constructor(
@@ -33,14 +35,17 @@ export class Forest {
     for (const node of answer.nodes) this.siblings(node).push(node);
     const order = (a: TreeNode, b: TreeNode): number => rankOrder(rank(a.id), rank(b.id)) || b.subtree_tokens - a.subtree_tokens;
     for (const list of [this.roots, ...this.children.values()]) list.sort(order);
+    const [first, ...others] = this.roots;
+    if (first && others.length === 0 && first.parent === null && first.tokens === 0) this.only = first;
   }
 
   node(id: number): TreeNode | undefined {
+    if (id === EVERYTHING) return this.only;
     return this.byId.get(id);
   }
 
   childrenOf(id: number): TreeNode[] {
-    if (id === EVERYTHING) return this.roots;
+    if (id === EVERYTHING) return this.only ? this.childrenOf(this.only.id) : this.roots;
     return this.children.get(id) ?? [];
   }
 
@@ -51,7 +56,7 @@ export class Forest {
   /** From the outermost known one down to the node itself. */
   pathTo(id: number): TreeNode[] {
     const path: TreeNode[] = [];
-    for (let node = this.byId.get(id); node; node = this.parentOf(node)) path.unshift(node);
+    for (let node = this.byId.get(id); node && node !== this.only; node = this.parentOf(node)) path.unshift(node);
     return path;
   }
 

@@ -1,0 +1,110 @@
+import { useMemo } from "preact/hooks";
+import { CAUSE_TEXT } from "../../causes";
+import type { Causes } from "../../api/types";
+import { capacityInWords } from "../capacity";
+import { DRAWN, totalTokens } from "../causes";
+import { count, duration, percent } from "../format";
+import type { Point } from "../series";
+import type { Activity, Latency } from "../types";
+import { Chart, type Line } from "./chart";
+
+/** Everything that is a curve over time, and what more memory would buy. */
+export function Charts({ points, answer }: { points: Point[]; answer: Activity }) {
+  const xs = useMemo(() => points.map((point) => point.at), [points]);
+  const now = answer.now_s;
+  const formatX = (at: number): string => ago(now - at);
+  const lines = useMemo(() => linesOf(points), [points]);
+  const shared = { xs, formatX };
+  return (
+    <div class="charts">
+      <Chart {...shared} title="Pool, tokens" lines={lines.pool} stacked format={count} />
+      <Chart {...shared} title="Prompt tokens by cause" lines={lines.causes} stacked top={1} format={percent} />
+      <Chart {...shared} title="Tokens a second" lines={lines.tokens} format={count} />
+      <Chart {...shared} title="Requests" lines={lines.requests} format={count} />
+      <Chart {...shared} title="Time to the first token" lines={lines.first} format={duration} />
+      <Chart {...shared} title="Time between tokens" lines={lines.gap} format={duration} />
+      <Chart {...shared} title="Evicted tokens a second" lines={lines.evicted} format={count} />
+      <CapacityChart answer={answer} />
+    </div>
+  );
+}
+
+function linesOf(points: Point[]): Record<"pool" | "causes" | "tokens" | "requests" | "first" | "gap" | "evicted", Line[]> {
+  const line = (name: string, variable: string, value: (point: Point) => number | null): Line => ({
+    name,
+    variable,
+    values: points.map(value),
+  });
+  return {
+    pool: [
+      line("in use", "--pool-used", (point) => point.used),
+      line("cached", "--pool-cached", (point) => point.cached),
+      line("free", "--pool-free", (point) => point.free),
+    ],
+    causes: causeLines(points),
+    tokens: [
+      line("prompt, computed", "--lane-prefill", (point) => point.computed),
+      line("generated", "--lane-decode", (point) => point.generated),
+    ],
+    requests: [
+      line("running", "--lane-decode", (point) => point.running),
+      line("waiting", "--lane-wait", (point) => point.waiting),
+    ],
+    first: quantileLines(points, "first_token_s"),
+    gap: quantileLines(points, "token_gap_s"),
+    evicted: [line("evicted", "--cause-evicted", (point) => point.evicted)],
+  };
+}
+
+function quantileLines(points: Point[], name: keyof Latency): Line[] {
+  return (["p50", "p90", "p99"] as const).map((quantile, place) => ({
+    name: quantile,
+    variable: `--quantile-${place}`,
+    values: points.map((point) => point.latency[name]?.[quantile] ?? null),
+  }));
+}
+
+const SMOOTHED = 10; // points: a second with one short prompt says little
+
+/** Shares of the prompt tokens of the last seconds before each point. */
+function causeLines(points: Point[]): Line[] {
+  const sums: Causes[] = points.map((_, place) => {
+    const sum: Causes = {};
+    for (const { causes } of points.slice(Math.max(0, place - SMOOTHED + 1), place + 1)) {
+      for (const cause of DRAWN) sum[cause] = (sum[cause] ?? 0) + (causes[cause] ?? 0);
+    }
+    return sum;
+  });
+  const present = DRAWN.filter((cause) => sums.some((sum) => (sum[cause] ?? 0) > 0));
+  return present.map((cause) => ({
+    name: CAUSE_TEXT[cause].name,
+    variable: `--cause-${cause.replaceAll("_", "-")}`,
+    values: sums.map((sum) => (sum[cause] ?? 0) / Math.max(1, totalTokens(sum))),
+  }));
+}
+
+function CapacityChart({ answer }: { answer: Activity }) {
+  const curve = answer.capacity;
+  const xs = useMemo(() => curve.map((point) => point.factor), [curve]);
+  const lines = useMemo(
+    () => [{ name: "hit rate", variable: "--cause-hit", values: curve.map((point) => point.hit_rate) }],
+    [curve],
+  );
+  return (
+    <Chart
+      title="What more memory would buy"
+      xs={xs}
+      lines={lines}
+      top={1}
+      logarithmic
+      format={percent}
+      formatX={(factor) => `${factor}×`}
+      note={capacityInWords(curve) ?? "Too little was asked so far."}
+    />
+  );
+}
+
+function ago(seconds: number): string {
+  if (seconds < 1) return "now";
+  return seconds < 60 ? `${Math.round(seconds)} s ago` : `${(seconds / 60).toFixed(seconds % 60 < 1 ? 0 : 1)} min ago`;
+}

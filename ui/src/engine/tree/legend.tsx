@@ -1,0 +1,48 @@
+import type { ComponentChildren } from "preact";
+import { AGES, ownerVariable, OWNERS } from "./colors";
+import type { Forest } from "./forest";
+import { namespaceName } from "./words";
+
+export function AgeLegend() {
+  const steps = Array.from({ length: AGES }, (_, step) => `var(--tree-age-${step})`);
+  return (
+    <Legend>
+      <span>used last</span>
+      <span class="ramp" aria-hidden="true">
+        {steps.map((background) => (
+          <i key={background} style={{ background }} />
+        ))}
+      </span>
+      <span>long ago, first to go</span>
+    </Legend>
+  );
+}
+
+export function OwnerLegend({ forest }: { forest: Forest }) {
+  const owners = [...new Set(forest.answer.nodes.map((node) => node.namespace))].sort((a, b) => a - b);
+  return (
+    <Legend>
+      {owners.slice(0, OWNERS).map((owner) => (
+        <span key={owner}>
+          <i style={{ background: `var(${ownerVariable(owner)})` }} aria-hidden="true" /> {namespaceName(owner)}
+        </span>
+      ))}
+      {owners.length > OWNERS && <span>and {owners.length - OWNERS} more, in the same colours again</span>}
+    </Legend>
+  );
+}
+
+function Legend({ children }: { children: ComponentChildren }) {
+  return (
+    <p class="legend small muted">
+      {children}
+      <span>
+        <i class="lock-mark" aria-hidden="true" /> held by a request
+      </span>
+      <span>
+        <i class="more-mark" aria-hidden="true" /> folded
+      </span>
+      <span>height: tokens with all that is below</span>
+    </p>
+  );
+}
