@@ -1,5 +1,7 @@
 import { render } from "preact";
 import { watchConnection } from "./api/connection";
+import { running } from "./chat/answering";
+import { listenForOtherTabs } from "./chat/conversations";
 import { App } from "./shell/app";
 import { listenForShortcuts } from "./shell/shortcuts";
 import { startTheme } from "./shell/theme";
@@ -11,6 +13,7 @@ import "./engine/engine.css";
 
 startTheme();
 listenForShortcuts();
+listenForOtherTabs((id) => running.value.has(id));
 const page = document.getElementById("page")!;
 page.replaceChildren();
 render(<App />, page);

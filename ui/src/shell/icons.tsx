@@ -48,3 +48,9 @@ export const SettingsIcon = icon(
 );
 export const ListIcon = icon(<path d="M2.5 4h11M2.5 8h11M2.5 12h7" />);
 export const CloseIcon = icon(<path d="M4 4l8 8M12 4l-8 8" />);
+export const SharedIcon = icon(
+  <>
+    <path d="M2.5 8h4.5c2.5 0 2.5-4 5-4h1.5M7 8c2.5 0 2.5 4 5 4h1.5" />
+    <circle cx="3" cy="8" r="1.3" fill="currentColor" />
+  </>,
+);

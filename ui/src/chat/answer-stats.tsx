@@ -1,0 +1,57 @@
+import { useState } from "preact/hooks";
+import { count, duration } from "../engine/format";
+import { CauseBar } from "./cause-bar";
+import type { AnswerStats } from "./model";
+import { Why } from "./why";
+
+const ENDS = { stop: null, length: "cut at max_tokens or the context's end", stopped: "stopped", failed: null };
+
+/** The line under an answer: where its tokens came from and where the time went. */
+export function AnswerLine({ stats }: { stats: AnswerStats }) {
+  const [asks, ask] = useState(false);
+  const { explanation, promptTokens, generatedTokens, firstMs, totalMs, queueMs } = stats;
+  const cached = explanation ? (explanation.causes.hit ?? 0) + (explanation.causes.joined ?? 0) : stats.cachedTokens;
+  const prompt = promptTokens ?? (explanation ? Object.values(explanation.causes).reduce((sum, each) => sum + each, 0) : null);
+  const causes = explanation?.causes ?? (prompt !== null && cached !== null ? { hit: cached, never_seen: prompt - cached } : null);
+  const speed = speedOf(stats);
+  const end = stats.finish && ENDS[stats.finish];
+  return (
+    <div class="answer-line small">
+      {causes && <CauseBar causes={causes} />}
+      <ul class="figures number">
+        {prompt !== null && cached !== null && (
+          <>
+            <Figure value={count(cached)} name="cached" />
+            <Figure value={count(prompt - cached)} name="computed" />
+          </>
+        )}
+        {generatedTokens !== null && <Figure value={count(generatedTokens)} name="generated" />}
+        {queueMs !== null && <Figure value={duration(queueMs / 1000)} name="queue" />}
+        {firstMs !== null && <Figure value={duration(firstMs / 1000)} name="to first token" />}
+        <Figure value={duration(totalMs / 1000)} name="total" />
+        {speed !== null && <Figure value={speed.toFixed(speed < 10 ? 1 : 0)} name="tokens/s" />}
+        {end && <li class="end">{end}</li>}
+      </ul>
+      {explanation && prompt !== null && (
+        <button class="quiet small" aria-expanded={asks} onClick={() => ask(!asks)}>
+          {cached === prompt - (explanation.causes.last_token ?? 0) ? "Where from?" : "Why not cached?"}
+        </button>
+      )}
+      {asks && explanation && prompt !== null && <Why explanation={explanation} promptTokens={prompt} />}
+    </div>
+  );
+}
+
+function Figure({ value, name }: { value: string; name: string }) {
+  return (
+    <li>
+      <b>{value}</b> {name}
+    </li>
+  );
+}
+
+/** Of the tokens after the first one, as this page saw them come. */
+function speedOf({ generatedTokens, firstMs, totalMs }: AnswerStats): number | null {
+  if (generatedTokens === null || firstMs === null || generatedTokens < 2 || totalMs <= firstMs) return null;
+  return ((generatedTokens - 1) * 1000) / (totalMs - firstMs);
+}

@@ -1,0 +1,63 @@
+import type { Explanation } from "../api/types";
+
+/** How tokens are chosen. null: as the server does when it is not told. */
+export interface Sampling {
+  temperature: number | null;
+  top_p: number | null;
+  top_k: number | null;
+  max_tokens: number | null;
+  seed: number | null;
+}
+
+/** What is shown under an answer. Times in milliseconds, as this page saw them; queueMs as the server did. */
+export interface AnswerStats {
+  finish: "stop" | "length" | "stopped" | "failed" | null;
+  promptTokens: number | null;
+  cachedTokens: number | null;
+  generatedTokens: number | null;
+  firstMs: number | null;
+  totalMs: number;
+  queueMs: number | null;
+  explanation: Explanation | null;
+}
+
+export interface Turn {
+  id: string;
+  role: "user" | "assistant";
+  text: string;
+  stats?: AnswerStats;
+  /** Why there is no answer, or no more of it. */
+  error?: string;
+}
+
+export interface Conversation {
+  id: string;
+  /** Given by the user; null: the beginning of what they said first. */
+  title: string | null;
+  system: string;
+  sampling: Sampling;
+  turns: Turn[];
+  changedAt: number;
+}
+
+export interface Message {
+  role: "system" | "user" | "assistant";
+  content: string;
+}
+
+export const SERVER_SAMPLING: Sampling = { temperature: null, top_p: null, top_k: null, max_tokens: null, seed: null };
+
+export function newId(): string {
+  return crypto.getRandomValues(new Uint32Array(2)).reduce((id, part) => id + part.toString(36), "");
+}
+
+export function titleOf(conversation: Conversation): string {
+  const said = conversation.turns[0]?.text.trim().replace(/\s+/g, " ") ?? "";
+  return conversation.title ?? (said === "" ? "New conversation" : said.length > 60 ? `${said.slice(0, 59)}…` : said);
+}
+
+/** What the model is to read. */
+export function messagesOf(conversation: Conversation, turns: readonly Turn[] = conversation.turns): Message[] {
+  const system: Message[] = conversation.system.trim() === "" ? [] : [{ role: "system", content: conversation.system }];
+  return [...system, ...turns.map(({ role, text }): Message => ({ role, content: text }))];
+}
