@@ -26,12 +26,16 @@ PREFIX_CACHES.register("radix")(RadixPrefixCache)
 
 
 def create_prefix_cache(
-    device: torch.device, type: str, page_size: int | None = None, eviction: str = DEFAULT_EVICTION
+    device: torch.device,
+    type: str,
+    page_size: int | None = None,
+    eviction: str = DEFAULT_EVICTION,
+    ghost_tokens: int | None = None,
 ) -> BasePrefixCache:
     """A new prefix cache of the kind named `type`, that evicts by the policy named `eviction`; ValueError if there is
-    none. page_size: None asks the context.
+    none. page_size: None asks the context. ghost_tokens: see `BasePrefixCache`.
     """
-    return PREFIX_CACHES[type](device, page_size, eviction)
+    return PREFIX_CACHES[type](device, page_size, eviction, ghost_tokens)
 
 
 __all__ = [

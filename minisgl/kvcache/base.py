@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 
 import torch
 
-from minisgl.core import PrefixGroup, get_global_ctx
+from minisgl.core import Explanation, PrefixGroup, get_global_ctx
 from minisgl.utils.arrays import NO_IDS, Int32Array
 
 Ids = torch.Tensor | Int32Array
@@ -109,11 +109,18 @@ class BasePrefixCache(ABC):
 
     shares: ClassVar[bool]
 
-    def __init__(self, device: torch.device, page_size: int | None = None, eviction: str = DEFAULT_EVICTION) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        page_size: int | None = None,
+        eviction: str = DEFAULT_EVICTION,
+        ghost_tokens: int | None = None,
+    ) -> None:
         """device: where the KV lives; all that is kept and given out here is on the host all the same.
 
         page_size: None takes the global context's. eviction: the name of the policy by which pages go when room is
-        needed. Raises ValueError for a page size below 1 and for a policy that there is not.
+        needed. ghost_tokens: how many evicted tokens are remembered, to explain by them; None: nothing is explained.
+        Raises ValueError for a page size below 1 and for a policy that there is not.
         """
         self.device = device
         self.page_size = get_global_ctx().page_size if page_size is None else page_size
@@ -127,6 +134,23 @@ class BasePrefixCache(ABC):
     @abstractmethod
     def probe(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> int:
         """How many tokens `match_prefix` would find. Changes nothing: no recency, no node, no clock."""
+
+    @abstractmethod
+    def explain(
+        self, input_ids: Ids, namespace: Namespace = PUBLIC, handle: BaseCacheHandle | None = None
+    ) -> Explanation:
+        """Why the tokens of a prompt would be computed, or not, if it were admitted now. Changes nothing.
+
+        handle: the match of all its tokens but the last, where that is known. Nothing is `joined`; where nothing is
+        explained, all is `not_looked_up`.
+        """
+
+    @abstractmethod
+    def note_tail(self, handle: BaseCacheHandle, input_ids: Ids, namespace: Namespace = PUBLIC) -> None:
+        """A request is over that had these tokens, fewer than a page, after those of `handle`, which is still locked.
+
+        They are in no page, and remembered to explain by them, where that is done.
+        """
 
     @abstractmethod
     def insert_pages(

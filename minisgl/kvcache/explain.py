@@ -43,6 +43,8 @@ class Explainer:
 
     def explain(self, tokens: Tokens, namespace: Namespace, node: RadixNode | None, matched_len: int) -> Explanation:
         """Of a prompt, as bytes. node: at the end of which `matched_len` of its tokens match; None: nowhere."""
+        if not tokens:
+            return Explanation()
         num_tokens = len(tokens) // TOKEN_BYTES
         usable_len = align_down(num_tokens - 1, self._page_size)
         whole_pages = tokens[: align_down(len(tokens), self._page_bytes)]

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from minisgl.core import PrefixGroup
+from minisgl.core import Explanation, PrefixGroup
 from minisgl.kvcache.base import (
     DEFAULT_EVICTION,
     PUBLIC,
@@ -46,9 +46,15 @@ class NaivePrefixCache(BasePrefixCache):
 
     shares: ClassVar[bool] = False
 
-    def __init__(self, device: torch.device, page_size: int | None = None, eviction: str = DEFAULT_EVICTION) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        page_size: int | None = None,
+        eviction: str = DEFAULT_EVICTION,
+        ghost_tokens: int | None = None,
+    ) -> None:
         """ValueError for a policy that there is not, although none is ever needed."""
-        super().__init__(device, page_size, eviction)
+        super().__init__(device, page_size, eviction, ghost_tokens)
         EVICTION_POLICIES[eviction]
 
     def match_prefix(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> MatchResult:
@@ -56,6 +62,14 @@ class NaivePrefixCache(BasePrefixCache):
 
     def probe(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> int:
         return 0
+
+    def explain(
+        self, input_ids: Ids, namespace: Namespace = PUBLIC, handle: BaseCacheHandle | None = None
+    ) -> Explanation:
+        return Explanation(not_looked_up=len(input_ids))
+
+    def note_tail(self, handle: BaseCacheHandle, input_ids: Ids, namespace: Namespace = PUBLIC) -> None:
+        """Nothing was kept of what is before it."""
 
     def insert_pages(
         self, input_ids: Ids, pages: Int32Array, namespace: Namespace = PUBLIC, priority: int = 0

@@ -11,7 +11,7 @@ from typing import ClassVar, cast
 import numpy as np
 import torch
 
-from minisgl.core import PrefixGroup
+from minisgl.core import Explanation, PrefixGroup
 from minisgl.kvcache.base import (
     DEFAULT_EVICTION,
     PUBLIC,
@@ -26,6 +26,8 @@ from minisgl.kvcache.base import (
     Watch,
 )
 from minisgl.kvcache.eviction import EVICTION_POLICIES
+from minisgl.kvcache.explain import Explainer
+from minisgl.kvcache.ghost_list import GhostList
 from minisgl.kvcache.radix_handle import RadixCacheHandle
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
 from minisgl.kvcache.radix_sharing import find_groups
@@ -45,10 +47,17 @@ class RadixPrefixCache(BasePrefixCache):
 
     shares: ClassVar[bool] = True
 
-    def __init__(self, device: torch.device, page_size: int | None = None, eviction: str = DEFAULT_EVICTION) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        page_size: int | None = None,
+        eviction: str = DEFAULT_EVICTION,
+        ghost_tokens: int | None = None,
+    ) -> None:
         super().__init__(device, page_size)
         self._page_bytes = self.page_size * TOKEN_BYTES
-        self._tree = RadixTree(self.page_size, EVICTION_POLICIES[eviction])
+        ghosts = GhostList(self.page_size, ghost_tokens) if ghost_tokens is not None else None
+        self._tree = RadixTree(self.page_size, EVICTION_POLICIES[eviction], ghosts)
 
     @property
     def root_node(self) -> RadixNode:
@@ -78,6 +87,23 @@ class RadixPrefixCache(BasePrefixCache):
     def probe(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> int:
         root = self._tree.forest.find(namespace)
         return 0 if root is None else seek(root, self._whole_pages(input_ids), 0, self.page_size)[1]
+
+    def explain(
+        self, input_ids: Ids, namespace: Namespace = PUBLIC, handle: BaseCacheHandle | None = None
+    ) -> Explanation:
+        forest, ghosts = self._tree.forest, self._tree.ghosts
+        if ghosts is None:
+            return Explanation(not_looked_up=len(input_ids))
+        assert handle is None or isinstance(handle, RadixCacheHandle), f"not a handle of this cache: {handle}"
+        explainer = Explainer(forest, ghosts, self.page_size)
+        if handle is None or handle.cached_len == 0:  # an empty match may end in another namespace
+            return explainer.explain(to_bytes(input_ids), namespace, forest.find(namespace), 0)
+        return explainer.explain(to_bytes(input_ids), namespace, handle.node, handle.cached_len)
+
+    def note_tail(self, handle: BaseCacheHandle, input_ids: Ids, namespace: Namespace = PUBLIC) -> None:
+        assert isinstance(handle, RadixCacheHandle), f"not a handle of this cache: {handle}"
+        if self._tree.ghosts is not None:
+            self._tree.ghosts.tail(handle.node, namespace, bytes(to_bytes(input_ids)))
 
     def insert_prefix(self, input_ids: Ids, indices: Ids, namespace: Namespace = PUBLIC) -> InsertResult:
         """`insert_pages` with `indices` [T] int32, the slot of each token; ValueError if they do not form pages."""
@@ -134,9 +160,12 @@ class RadixPrefixCache(BasePrefixCache):
 
     def purge(self, namespace: Namespace | None = None, prefix: Ids = NO_IDS) -> Int32Array:
         """Looks at every node that goes, and at no other, once."""
-        forest = self._tree.forest
-        roots = forest.roots() if namespace is None else filter(None, [forest.find(namespace)])
+        forest, ghosts = self._tree.forest, self._tree.ghosts
+        roots = forest.roots() if namespace is None else list(filter(None, [forest.find(namespace)]))
         start = to_bytes(prefix)
+        if ghosts is not None:
+            for name in {*ghosts.namespaces, *(root.namespace for root in roots)} if namespace is None else [namespace]:
+                ghosts.forget(name, forest.find(name), start)
         return join_pages(pages for root in roots for pages in self._tree.purge(root, start))
 
     def reclaim(self) -> Int32Array:

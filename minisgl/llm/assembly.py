@@ -131,6 +131,7 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
         spec.max_seq_len,
         config.scheduler.cache_type,
         config.scheduler.eviction,
+        config.scheduler.num_ghost_tokens(pool_len),
     )
     overlap = resolve_overlap(config.scheduler, spec.device.type)
     has_curve = config.scheduler.explain and manager.prefix_cache.shares

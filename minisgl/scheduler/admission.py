@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from itertools import islice
 
-from minisgl.kvcache.base import Watch
+from msgspec.structs import replace
+
+from minisgl.core import Explanation
+from minisgl.kvcache.base import BaseCacheHandle, Watch
 from minisgl.scheduler.ageing import Ageing
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.followers import Followers
@@ -167,6 +170,8 @@ class Admission:
         """Whether it waits, out of the line, for one that computes what it needs."""
         found = self._leaders.find(waiting) if waiting.watch is not None else None
         if found is not None:
+            if self._manager.explains and waiting.followed_from is None:
+                waiting.followed_from = self._manager.probe(waiting.request.wanted_ids, waiting.request.namespace)
             self._line.take_turn(waiting)
             self._followers.add(waiting, *found)
         return found is not None
@@ -180,9 +185,21 @@ class Admission:
             return False
         self._line.take_turn(waiting)
         self._leave(waiting, admitted=True)
+        if self._manager.explains and request.num_admissions == 0:
+            request.explanation = self._explain(waiting, handle)
         request.start(allocation)
         self._leaders.add(request)
         return True
+
+    def _explain(self, waiting: Waiting, handle: BaseCacheHandle) -> Explanation:
+        """handle: what was matched of it."""
+        request = waiting.request
+        if not request.reuses_prefix:
+            return Explanation(not_looked_up=request.prompt_len)
+        found = self._manager.explain(request.wanted_ids, request.namespace, handle)
+        if waiting.followed_from is None or waiting.followed_from >= found.hit:
+            return found
+        return replace(found, hit=waiting.followed_from, joined=found.hit - waiting.followed_from)
 
     def _enter(self, request: Request, returned: bool) -> Waiting:
         watch = self._cache.watch(request.wanted_ids[:-1], request.namespace) if request.reuses_prefix else None

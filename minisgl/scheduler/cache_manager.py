@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
-from minisgl.core import PageTableUpdate
+from minisgl.core import Explanation, PageTableUpdate
 from minisgl.kvcache import create_prefix_cache
 from minisgl.kvcache.base import DEFAULT_EVICTION, PUBLIC, BaseCacheHandle, Namespace
 from minisgl.scheduler.allocation import Allocation
@@ -30,7 +30,7 @@ from minisgl.utils.math import div_ceil
 
 
 class CacheManager:
-    """Owns pages, prefix cache, locks and page-table rows.
+    """Owns pages, prefix cache, locks and page-table rows. explains: unless `ghost_tokens`, the cache's, is None.
 
     `admit` may say no. What it grants never fails later, unless somebody was promised more since: then no more
     than `obtainable_pages` may be asked of `grow`.
@@ -44,10 +44,12 @@ class CacheManager:
         max_seq_len: int,
         cache_type: str,
         eviction: str = DEFAULT_EVICTION,
+        ghost_tokens: int | None = None,
     ) -> None:
         self.page_size = page_size
         self.num_pages = num_pages
-        self.prefix_cache = create_prefix_cache(torch.device("cpu"), cache_type, page_size, eviction)
+        self.explains = ghost_tokens is not None
+        self.prefix_cache = create_prefix_cache(torch.device("cpu"), cache_type, page_size, eviction, ghost_tokens)
         self.page_table = PageTable(max_running_req, div_ceil(max_seq_len, page_size))
         self.rows = Rows(max_running_req, max_seq_len)
         self.epoch = 0  # grows whenever pages may have become available: a blocked request tries again only then
@@ -86,6 +88,15 @@ class CacheManager:
     def probe(self, input_ids: Int32Array, namespace: Namespace = PUBLIC) -> int:
         """How many tokens `match` would find; changes nothing."""
         return self.prefix_cache.probe(input_ids[:-1], namespace)
+
+    def explain(
+        self, input_ids: Int32Array, namespace: Namespace = PUBLIC, handle: BaseCacheHandle | None = None
+    ) -> Explanation:
+        """Why the tokens of this prompt would be computed, or not, if it were admitted now; changes nothing.
+
+        handle: what `match` has found, where it was asked.
+        """
+        return self.prefix_cache.explain(input_ids, namespace, handle)
 
     def admit(
         self, handle: BaseCacheHandle, kv_len: int, namespace: Namespace = PUBLIC, priority: int = 0
@@ -164,6 +175,8 @@ class CacheManager:
     def release(self, allocation: Allocation, ids: Int32Array) -> None:
         """Store `ids`, then give up row, lock, reservation and private pages. No launched batch may read the row."""
         self.store(allocation, ids)
+        if self.explains:
+            self._note_tail(allocation, ids)
         row = self.page_table.row(allocation.table_idx)
         self._free.free(row[allocation.handle.cached_len // self.page_size : allocation.num_pages])
         self._unlock(allocation.handle)
@@ -211,6 +224,12 @@ class CacheManager:
         check_locks(live, self.page_table, self.prefix_cache.size_info.protected_size // size)
         self.page_table.check_integrity(self._live)
         check_promises(live, self._reserved, self.available_pages)
+
+    def _note_tail(self, allocation: Allocation, ids: Int32Array) -> None:
+        """What is known of the request, but fills no page, and so is not stored."""
+        num_stored = len(ids) // self.page_size * self.page_size
+        if num_stored < len(ids) and num_stored == allocation.handle.cached_len and self.shares(allocation):
+            self.prefix_cache.note_tail(allocation.handle, ids[num_stored:], allocation.namespace)
 
     def _take(self, count: int) -> Int32Array:
         if (missing := count - self._free.num_free) > 0:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from minisgl.utils.options import check_choices, check_minimum, option
 
+MAX_GHOST_TOKENS = 1 << 22  # unless more are asked for: 16 MiB of ids
+
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulerConfig:
@@ -38,6 +40,12 @@ class SchedulerConfig:
         "pages kept for a request's output: estimate what such outputs took lately, full all of max_tokens",
         choices=("estimate", "full"),
     )
+    ghost_tokens: int | None = option(
+        None,
+        "evicted tokens that are remembered, to tell them from tokens never seen; 0: none (default: as many as the KV"
+        " pool has, at most 4194304)",
+        minimum=0,
+    )
 
     explain: bool = option(
         True, "say why prompt tokens had to be computed, and estimate what a KV pool of another size would hit"
@@ -48,14 +56,22 @@ class SchedulerConfig:
         """Whether a request's priority changes anything."""
         return "priority" in (self.policy, self.eviction)
 
+    def num_ghost_tokens(self, pool_len: int) -> int | None:
+        """How many evicted tokens the cache of a pool of so many remembers; None where nothing is explained."""
+        if not self.explain:
+            return None
+        return min(pool_len, MAX_GHOST_TOKENS) if self.ghost_tokens is None else self.ghost_tokens
+
     def __post_init__(self) -> None:
         check_choices(self)
         check_minimum(self)
+        if self.ghost_tokens is not None and not self.explain:
+            raise ValueError(f"ghost_tokens={self.ghost_tokens!r} does nothing with explain=False")
         if self.cache_type == "naive":
             self._refuse_what_needs_a_cache()
 
     def _refuse_what_needs_a_cache(self) -> None:
-        for name in ("eviction", "lookahead"):
+        for name in ("eviction", "lookahead", "ghost_tokens"):
             value = getattr(self, name)
             if value != self.__dataclass_fields__[name].default:
                 raise ValueError(f"{name}={value!r} does nothing with cache_type='naive', which keeps nothing")

@@ -55,6 +55,8 @@ class Loop:
         turn = self.scheduler.recorder.begin(started)
         self._take_in(messages)
         batch = self.scheduler.plan(self._settle)
+        if self.scheduler.has_announced:
+            self._outbox.send(self.scheduler.take_replies())
         if turn is not None:
             turn.passed(PLAN)
         launched = (batch, self._forward(ForwardInput(batch, turn is not None))) if batch else None

@@ -9,6 +9,8 @@ from minisgl.message import (
     ActivityMsg,
     ActivityReply,
     CountReply,
+    ExplainMsg,
+    ExplainReply,
     ProbeMsg,
     PurgeMsg,
     Question,
@@ -26,6 +28,9 @@ def answer(question: Question[Any], scheduler: Scheduler) -> Reply:
     if isinstance(question, ProbeMsg):
         num = scheduler.cache_manager.probe(question.input_ids, Namespace(question.cache_salt))
         return CountReply(question.uid, num)
+    if isinstance(question, ExplainMsg):
+        found = scheduler.cache_manager.explain(question.input_ids, Namespace(question.cache_salt))
+        return ExplainReply(question.uid, found)
     if isinstance(question, PurgeMsg):
         namespace = None if question.cache_salt is None else Namespace(question.cache_salt)
         return CountReply(question.uid, scheduler.purge(namespace, question.prefix))

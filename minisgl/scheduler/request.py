@@ -7,7 +7,7 @@ from enum import Enum
 
 import numpy as np
 
-from minisgl.core import SamplingParams, TokenLogprobs
+from minisgl.core import Explanation, SamplingParams, TokenLogprobs
 from minisgl.core.req import Member
 from minisgl.kvcache.base import PUBLIC, Namespace
 from minisgl.message import FinishReason, TokenReply
@@ -35,13 +35,13 @@ _OVER = (RequestState.FINISHED, RequestState.ABORTED)
 class Request:
     """Mutable, owned by the scheduler. What changes of a running one at every step is in its row of `Rows`.
 
-    member: as batches have it, None while it waits.
+    member: as batches have it, None while it waits. announces: whether its admission is news of its own.
     """
 
     __slots__ = (
-        "_ids", "admitted_at", "allocation", "arrival", "arrived_at", "end_token_ids", "hit_len", "max_device_len",
-        "member", "namespace", "num_admissions", "prefill_len", "priority", "prompt_len", "prompt_logprobs", "replied",
-        "sampling_params", "seed", "state", "storable", "uid",
+        "_ids", "admitted_at", "allocation", "announces", "arrival", "arrived_at", "end_token_ids", "explanation",
+        "hit_len", "is_announced", "max_device_len", "member", "namespace", "num_admissions", "prefill_len", "priority",
+        "prompt_len", "prompt_logprobs", "replied", "sampling_params", "seed", "state", "storable", "uid",
     )  # fmt: skip
 
     def __init__(
@@ -54,6 +54,7 @@ class Request:
         max_device_len: int,
         namespace: Namespace = PUBLIC,
         priority: int = 0,
+        announces: bool = False,
     ) -> None:
         self.uid = uid
         self.sampling_params = sampling_params
@@ -71,6 +72,9 @@ class Request:
         self.num_admissions = 0
         self.hit_len = 0  # prompt tokens that were cached when it was first admitted
         self.storable = True  # false once its KV cannot be trusted
+        self.announces = announces
+        self.is_announced = False
+        self.explanation: Explanation | None = None  # of its first admission, where that is asked for
         self.replied = False
         self.prompt_logprobs: list[TokenLogprobs | None] = [None]
         self.arrival = -1  # how many requests came before it; the queue's
@@ -213,6 +217,11 @@ class Request:
         else:
             self.allocation.rows.num_ids[self.allocation.table_idx] = kept
 
+    def announce(self) -> TokenReply:
+        """That it was admitted, before there is more to tell of it."""
+        self.is_announced = True
+        return TokenReply(self.uid, cached_len=self.hit_len, queue_s=self.queue_s, explanation=self.explanation)
+
     def reply(
         self,
         token_ids: tuple[int, ...] = (),
@@ -220,7 +229,9 @@ class Request:
         logprobs: tuple[TokenLogprobs, ...] = (),
         error: str | None = None,
     ) -> TokenReply:
-        """News for the client; the first one carries what was cached and the prompt's log-probabilities."""
+        """News for the client; the first one carries what was cached, unless that was announced, and the prompt's
+        log-probabilities.
+        """
         if self.replied:
             return TokenReply(self.uid, token_ids, finish_reason, logprobs, error=error)
         self.replied = True
@@ -230,10 +241,11 @@ class Request:
             token_ids,
             finish_reason,
             logprobs,
-            cached_len=self.hit_len,
-            queue_s=self.queue_s,
+            cached_len=None if self.is_announced else self.hit_len,
+            queue_s=None if self.is_announced else self.queue_s,
             prompt_logprobs=tuple(self.prompt_logprobs) if wants_prompt else None,
             error=error,
+            explanation=None if self.is_announced else self.explanation,
         )
 
     def _at(self, column: Int32Array) -> int:

@@ -71,6 +71,7 @@ class Scheduler:
         self._admitted: dict[int, Request] = {}  # until their pages are released
         self._counters = counters = Counters(curve)
         self._replies: list[Reply] = []
+        self.has_announced = False  # whether some reply is better sent before the batch is computed
         self.recorder = Recorder(cache_manager, self._admission, self._admitted, counters.started_at)
         self._planner = Planner(
             cache_manager,
@@ -121,6 +122,7 @@ class Scheduler:
         """Replies since the last call, in order."""
         replies = self._replies.copy()
         self._replies.clear()
+        self.has_announced = False
         return replies
 
     def stats(self) -> EngineStats:
@@ -168,10 +170,15 @@ class Scheduler:
             max_device_len=self.limits.max_device_len(len(msg.input_ids), params),
             namespace=Namespace(msg.cache_salt),
             priority=msg.priority,
+            announces=msg.explain,
         )
         self._committer.expect(request)
         self._admission.add(request)
         self.recorder.arrived(request)
+
+    def _announce(self, request: Request) -> None:
+        self._replies.append(request.announce())
+        self.has_announced = True
 
     # ---- plan
 
@@ -187,6 +194,8 @@ class Scheduler:
         columns = self.cache_manager.rows.launch(lineup.table_idxs, work.counts)
         for request, _ in work.prompts:
             request.launched()
+            if request.announces and not request.is_announced:
+                self._announce(request)
         groups = self._grouping.of(lineup) if self._grouping is not None else ()
         batch = Batch(Reqs(lineup.members, columns), self.cache_manager.take_update(), self._step, groups)
         if ENV.CHECK_INTEGRITY.value:
