@@ -10,8 +10,8 @@ from minisgl.kvcache import PUBLIC, RadixPrefixCache
 class Both:
     """Does everything to a radix cache and to the model, and compares what they answer."""
 
-    def __init__(self, page_size, eviction="lru"):
-        self.cache = RadixPrefixCache(torch.device("cpu"), page_size, eviction)
+    def __init__(self, page_size, eviction="lru", ghost_tokens=30):
+        self.cache = RadixPrefixCache(torch.device("cpu"), page_size, eviction, ghost_tokens)
         self.model = ModelCache(page_size)
         self.is_lru = eviction == "lru"
         self.spaces = set()

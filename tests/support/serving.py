@@ -8,7 +8,7 @@ import numpy as np
 from support.group_checks import check_groups
 from support.kv_oracle import VOCAB, OracleEngine
 
-from minisgl.core import BatchOutput, ForwardInput, Limits, SamplingParams
+from minisgl.core import BatchOutput, Explanation, ForwardInput, Limits, SamplingParams
 from minisgl.kvcache import Namespace
 from minisgl.kvcache.capacity_curve import CapacityCurve
 from minisgl.message import (
@@ -73,8 +73,11 @@ class Serving:
         eviction: str = "lru",
         shared_prefix: bool = True,
         curve: CapacityCurve | None = None,
+        ghost_tokens: int | None = 64,
     ) -> None:
-        self.manager = CacheManager(num_pages, page_size, max_running_req, max_seq_len, cache_type, eviction)
+        self.manager = CacheManager(
+            num_pages, page_size, max_running_req, max_seq_len, cache_type, eviction, ghost_tokens
+        )
         self.engine = OracleEngine(num_pages, page_size, max_running_req, div_ceil(max_seq_len, page_size))
         limits = Limits(VOCAB, max_seq_len, num_pages * page_size)
         self.scheduler = Scheduler(
@@ -101,17 +104,24 @@ class Serving:
         self.finished: dict[int, TokenReply] = {}
         self.cached_len: dict[int, int] = {}
         self.queue_s: dict[int, float] = {}
+        self.explanations: dict[int, Explanation] = {}
         self.num_steps = 0
 
     def submit(
-        self, prompt: Sequence[int], max_tokens: int = 4, salt: str = "", priority: int = 0, **params: object
+        self,
+        prompt: Sequence[int],
+        max_tokens: int = 4,
+        salt: str = "",
+        priority: int = 0,
+        explain: bool = False,
+        **params: object,
     ) -> int:
         uid = len(self.tokens)
         self.tokens[uid] = []
         sampling = SamplingParams(max_tokens=max_tokens, **params)  # type: ignore[arg-type]
         self.prompts[uid], self.params[uid], self.salts[uid] = list(prompt), sampling, salt
         ids = np.array(prompt, np.int32)
-        self.inbox.send([UserMsg(uid, ids, sampling, seed=uid, cache_salt=salt, priority=priority)])
+        self.inbox.send([UserMsg(uid, ids, sampling, seed=uid, cache_salt=salt, priority=priority, explain=explain)])
         return uid
 
     def abort(self, uid: int) -> None:
@@ -171,5 +181,9 @@ class Serving:
             self.cached_len[reply.uid] = reply.cached_len
         if reply.queue_s is not None:
             self.queue_s[reply.uid] = reply.queue_s
+        if reply.explanation is not None:
+            assert reply.uid not in self.explanations, f"uid {reply.uid} was explained twice"
+            self.explanations[reply.uid] = reply.explanation
+            assert sum(reply.explanation.causes.values()) == len(self.prompts[reply.uid])
         if reply.finish_reason is not None:
             self.finished[reply.uid] = reply
