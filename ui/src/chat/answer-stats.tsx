@@ -1,13 +1,14 @@
+import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { count, duration } from "../engine/format";
 import { CauseBar } from "./cause-bar";
 import type { AnswerStats } from "./model";
 import { Why } from "./why";
 
-const ENDS = { stop: null, length: "cut at max_tokens or the context's end", stopped: "stopped", failed: null };
+const ENDS = { stop: null, length: "cut at its limit", stopped: "stopped", failed: null };
 
-/** The line under an answer: where its tokens came from and where the time went. */
-export function AnswerLine({ stats }: { stats: AnswerStats }) {
+/** The line under an answer: where its tokens came from and where the time went; at its end what can be done with it. */
+export function AnswerLine({ stats, children }: { stats: AnswerStats; children: ComponentChildren }) {
   const [asks, ask] = useState(false);
   const { explanation, promptTokens, generatedTokens, firstMs, totalMs, queueMs } = stats;
   const cached = explanation ? (explanation.causes.hit ?? 0) + (explanation.causes.joined ?? 0) : stats.cachedTokens;
@@ -17,8 +18,12 @@ export function AnswerLine({ stats }: { stats: AnswerStats }) {
   const end = stats.finish && ENDS[stats.finish];
   return (
     <div class="answer-line small">
-      {causes && <CauseBar causes={causes} />}
       <ul class="figures number">
+        {causes && (
+          <li>
+            <CauseBar causes={causes} />
+          </li>
+        )}
         {prompt !== null && cached !== null && (
           <>
             <Figure value={count(cached)} name="cached" />
@@ -27,16 +32,19 @@ export function AnswerLine({ stats }: { stats: AnswerStats }) {
         )}
         {generatedTokens !== null && <Figure value={count(generatedTokens)} name="generated" />}
         {queueMs !== null && <Figure value={duration(queueMs / 1000)} name="queue" />}
-        {firstMs !== null && <Figure value={duration(firstMs / 1000)} name="to first token" />}
+        {firstMs !== null && <Figure value={duration(firstMs / 1000)} name="first token" />}
         <Figure value={duration(totalMs / 1000)} name="total" />
         {speed !== null && <Figure value={speed.toFixed(speed < 10 ? 1 : 0)} name="tokens/s" />}
         {end && <li class="end">{end}</li>}
+        {explanation && prompt !== null && (
+          <li>
+            <button class="quiet small" aria-expanded={asks} onClick={() => ask(!asks)}>
+              {cached === prompt - (explanation.causes.last_token ?? 0) ? "Where from?" : "Why not cached?"}
+            </button>
+          </li>
+        )}
+        <li>{children}</li>
       </ul>
-      {explanation && prompt !== null && (
-        <button class="quiet small" aria-expanded={asks} onClick={() => ask(!asks)}>
-          {cached === prompt - (explanation.causes.last_token ?? 0) ? "Where from?" : "Why not cached?"}
-        </button>
-      )}
       {asks && explanation && prompt !== null && <Why explanation={explanation} promptTokens={prompt} />}
     </div>
   );

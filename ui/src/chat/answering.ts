@@ -4,7 +4,7 @@ import { ApiError, getJson, post } from "../api/http";
 import type { Explanation, Usage } from "../api/types";
 import { Store } from "../store";
 import { change, changeTurn, find } from "./conversations";
-import { messagesOf, newId, type AnswerStats, type Conversation, type Sampling, type Turn } from "./model";
+import { newId, promptOf, type AnswerStats, type Conversation, type Sampling, type Turn } from "./model";
 
 interface Chunk {
   choices: { delta: { content?: string }; finish_reason: "stop" | "length" | null }[];
@@ -69,7 +69,7 @@ async function answer(id: string): Promise<void> {
 
 async function write(conversation: Conversation, writing: Writing, signal: AbortSignal): Promise<void> {
   const body = {
-    messages: messagesOf(conversation),
+    messages: promptOf(conversation).messages,
     stream: true,
     stream_options: { include_usage: true },
     ...given(conversation.sampling),
@@ -145,8 +145,9 @@ class Writing {
   close(): void {
     if (this.frame !== null) cancelAnimationFrame(this.frame);
     this.stats.totalMs = performance.now() - this.startedAt;
+    const stats = this.text === "" && this.error !== null ? {} : { stats: { ...this.stats } };
     const error = this.error === null ? {} : { error: this.error };
-    changeTurn(this.id, this.turnId, { text: this.text, stats: { ...this.stats }, ...error });
+    changeTurn(this.id, this.turnId, { text: this.text, ...stats, ...error });
   }
 
   /** How long the engine let it wait, of which a stream says nothing. */

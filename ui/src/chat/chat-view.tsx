@@ -8,9 +8,9 @@ import { Composer, COMPOSER_ID } from "./composer";
 import { ConversationList } from "./conversation-list";
 import { change, changeTurn, conversations, current, currentId, isStorageFull, startConversation } from "./conversations";
 import { Legend } from "./legend";
-import { messagesOf, newId, titleOf, type Turn } from "./model";
+import { promptOf, titleOf, type Turn } from "./model";
 import { SamplingPanel } from "./sampling-panel";
-import { rangesOf, useSharedPrefix } from "./shared-prefix";
+import { rangesOf, useSharedPrefix, type Range } from "./shared-prefix";
 import type { Edit, TurnActions } from "./turn-view";
 import { Turns } from "./turns";
 
@@ -22,6 +22,7 @@ const OBSTACLES: Partial<Record<Connection, string>> = {
   locked: "The server wants a key",
 };
 
+const DRAFT = "draft"; // instead of the turn that it will be
 /** By conversation: what stands in the field and was not sent. */
 const drafts = new Store<ReadonlyMap<string, string>>(new Map());
 const showsCache = new Store(localStorage.getItem("minisgl-shows-cache") === "yes");
@@ -46,9 +47,9 @@ export function ChatView() {
 
   const conversation = current();
   const { turns } = conversation;
-  const messages = messagesOf(conversation, asked(turns, edit, draft, isBusy));
+  const { messages, places } = promptOf(conversation, asked(turns, edit, draft, isBusy));
   const shared = useSharedPrefix(edit || isLit ? messages : null);
-  const first = messages.length > 0 && messages[0]!.role === "system" ? 1 : 0;
+  const ranges = (turnId: string, text: string): Range[] => rangesOf(shared, places.get(turnId), text);
   const write = (text: string): void => drafts.update((all) => new Map(all).set(id, text));
   const actions = actionsOn(id, edit, setEdit);
   const editLast = (): void => {
@@ -96,7 +97,7 @@ export function ChatView() {
         <Turns
           key={id}
           turns={turns}
-          rangesAt={edit || isLit ? (index, text) => rangesOf(shared, index + first, text) : null}
+          rangesOf={edit || isLit ? ranges : null}
           edit={edit}
           isBusy={isBusy}
           actions={actions}
@@ -110,7 +111,7 @@ export function ChatView() {
           {shared && <Legend shared={shared} />}
           <Composer
             draft={draft}
-            ranges={isLit && !edit ? rangesOf(shared, first + turns.length, draft) : []}
+            ranges={isLit && !edit ? ranges(DRAFT, draft) : []}
             isBusy={isBusy}
             obstacle={obstacle}
             onInput={write}
@@ -130,7 +131,7 @@ export function ChatView() {
 function asked(turns: readonly Turn[], edit: Edit | null, draft: string, isBusy: boolean): readonly Turn[] {
   if (edit) return turns.map((turn) => (turn.id === edit.turnId ? { ...turn, text: edit.text } : turn));
   if (isBusy) return turns.slice(0, -1);
-  return draft.trim() === "" ? turns : [...turns, { id: newId(), role: "user", text: draft }];
+  return draft.trim() === "" ? turns : [...turns, { id: DRAFT, role: "user", text: draft }];
 }
 
 function actionsOn(id: string, edit: Edit | null, setEdit: (edit: Edit | null) => void): TurnActions {

@@ -56,8 +56,20 @@ export function titleOf(conversation: Conversation): string {
   return conversation.title ?? (said === "" ? "New conversation" : said.length > 60 ? `${said.slice(0, 59)}…` : said);
 }
 
-/** What the model is to read. */
-export function messagesOf(conversation: Conversation, turns: readonly Turn[] = conversation.turns): Message[] {
-  const system: Message[] = conversation.system.trim() === "" ? [] : [{ role: "system", content: conversation.system }];
-  return [...system, ...turns.map(({ role, text }): Message => ({ role, content: text }))];
+/** What the model is to read, and at which place of it a turn stands: answers that never came are left out. */
+export interface Prompt {
+  messages: Message[];
+  places: ReadonlyMap<string, number>;
+}
+
+export function promptOf(conversation: Conversation, turns: readonly Turn[] = conversation.turns): Prompt {
+  const messages: Message[] = [];
+  const places = new Map<string, number>();
+  if (conversation.system.trim() !== "") messages.push({ role: "system", content: conversation.system });
+  for (const { id, role, text } of turns) {
+    if (role === "assistant" && text === "") continue;
+    places.set(id, messages.length);
+    messages.push({ role, content: text });
+  }
+  return { messages, places };
 }

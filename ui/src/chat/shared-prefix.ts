@@ -50,9 +50,10 @@ async function explain(asked: string, signal: AbortSignal): Promise<SharedPrefix
 }
 
 /** Of a message as it reads by now: what was typed since the answer came is not lit. */
-export function rangesOf(shared: SharedPrefix | null, index: number, text: string): Range[] {
-  const known = shared?.messages[index]?.content;
-  if (shared === null || known === undefined) return [];
+export function rangesOf(shared: SharedPrefix | null, index: number | undefined, text: string): Range[] {
+  if (shared === null || index === undefined) return [];
+  const known = shared.messages[index]?.content;
+  if (known === undefined) return [];
   const same = known === text ? text.length : commonLength(known, text);
   return shared.ranges[index]!.filter(({ begin }) => begin < same).map((range) => ({ ...range, end: Math.min(range.end, same) }));
 }

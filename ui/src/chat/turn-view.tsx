@@ -35,12 +35,12 @@ export interface TurnActions {
 /** One message of a conversation, which can be changed. */
 export function TurnView({ turn, ranges, edit, isWriting, actions }: Props) {
   const name = turn.role === "user" ? "You" : "Model";
+  const buttons = edit ? null : <Actions turn={turn} actions={actions} />;
   return (
     <li class="turn" data-role={turn.role} data-id={turn.id}>
       <h3 class="hidden-label">{name}</h3>
-      {edit ? (
-        <EditBubble turn={turn} edit={edit} ranges={ranges ?? []} actions={actions} />
-      ) : (
+      {edit && <EditBubble turn={turn} edit={edit} ranges={ranges ?? []} actions={actions} />}
+      {!edit && (turn.text !== "" || isWriting) && (
         <div class="bubble">
           {ranges ? <MarkedText text={turn.text} ranges={ranges} /> : turn.role === "user" ? turn.text : <RichText text={turn.text} />}
           {isWriting && <span class="caret" aria-hidden="true" />}
@@ -51,8 +51,7 @@ export function TurnView({ turn, ranges, edit, isWriting, actions }: Props) {
           {turn.error}
         </p>
       )}
-      {turn.stats && !isWriting && <AnswerLine stats={turn.stats} />}
-      {!edit && !isWriting && <Actions turn={turn} actions={actions} />}
+      {!isWriting && (turn.stats ? <AnswerLine stats={turn.stats}>{buttons}</AnswerLine> : buttons)}
     </li>
   );
 }

@@ -8,14 +8,14 @@ const NEAR_PX = 40;
 interface Props {
   turns: readonly Turn[];
   /** What of a turn's text, as it reads now, is cached; null: it is not shown. */
-  rangesAt: ((index: number, text: string) => Range[]) | null;
+  rangesOf: ((turnId: string, text: string) => Range[]) | null;
   edit: Edit | null;
   isBusy: boolean;
   actions: TurnActions;
 }
 
 /** All that was said. It stays at its end while that grows, unless somebody has scrolled up. */
-export function Turns({ turns, rangesAt, edit, isBusy, actions }: Props) {
+export function Turns({ turns, rangesOf, edit, isBusy, actions }: Props) {
   const list = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
   useLayoutEffect(() => {
@@ -41,7 +41,7 @@ export function Turns({ turns, rangesAt, edit, isBusy, actions }: Props) {
             <TurnView
               key={turn.id}
               turn={turn}
-              ranges={rangesAt && rangesAt(index, edited?.text ?? turn.text)}
+              ranges={rangesOf && rangesOf(turn.id, edited?.text ?? turn.text)}
               edit={edited}
               isWriting={isBusy && index === turns.length - 1}
               actions={actions}

@@ -3,18 +3,6 @@
 import { CAUSES, type Cause, type Causes, type Explanation } from "../api/types";
 import { duration, tokens } from "./format";
 
-/** From what was found to what nobody knew: the order in which they are drawn. */
-export const DRAWN: readonly Cause[] = [
-  "hit",
-  "joined",
-  "last_token",
-  "below_page",
-  "evicted",
-  "other_namespace",
-  "never_seen",
-  "not_looked_up",
-];
-
 /** Of these nothing had to be computed. */
 const FOUND: readonly Cause[] = ["hit", "joined"];
 
@@ -24,10 +12,10 @@ export interface CauseShare {
   share: number;
 }
 
-/** Those that are not 0, in the order in which they are drawn. */
+/** Those that are not 0, in the order of CAUSES. */
 export function shares(causes: Causes): CauseShare[] {
   const total = totalTokens(causes);
-  return DRAWN.map((cause) => ({ cause, tokens: causes[cause] ?? 0, share: (causes[cause] ?? 0) / (total || 1) })).filter(
+  return CAUSES.map((cause) => ({ cause, tokens: causes[cause] ?? 0, share: (causes[cause] ?? 0) / (total || 1) })).filter(
     (part) => part.tokens > 0,
   );
 }

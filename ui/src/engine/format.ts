@@ -21,8 +21,9 @@ export function plural(value: number, noun: string): string {
   return `${count(value)} ${noun}${value === 1 ? "" : "s"}`;
 }
 
-/** 3.2 ms, 450 ms, 1.24 s, 3 min 20 s, 2 h 5 min. */
+/** 0 s, 3.2 ms, 450 ms, 1.24 s, 3 min 20 s, 2 h 5 min. */
 export function duration(seconds: number): string {
+  if (seconds === 0) return "0 s";
   if (seconds < 0.01) return `${(seconds * 1000).toFixed(1)} ms`;
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 10) return `${seconds.toFixed(2)} s`;

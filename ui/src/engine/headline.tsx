@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { foundTokens, totalTokens } from "./causes";
-import { CauseSummary } from "./cause-bar";
+import { CauseSummary } from "./cause-summary";
 import { count, duration, percent } from "./format";
 import { poolOf, type Point } from "./series";
 import type { Activity } from "./types";

@@ -33,6 +33,7 @@ export interface Step {
   admitted: number[];
   retracted: number[];
   finished: number[];
+  arrived?: [uid: number, at: number, prompt_tokens: number][];
   evicted_tokens: number;
   free_tokens: number;
   evictable_tokens: number;

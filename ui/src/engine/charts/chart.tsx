@@ -25,7 +25,9 @@ interface Props {
   formatX: (value: number) => string;
   /** upper end of the y axis, if it does not follow the values */
   top?: number;
-  /** x goes up by factors */
+  /** ends of the x axis; else those of the values */
+  xRange?: (first: number) => [number, number];
+  /** x goes up by factors, and each x has its mark */
   logarithmic?: boolean;
   note?: string | null;
 }
@@ -33,7 +35,7 @@ interface Props {
 const HEIGHT = 128;
 
 /** A small chart in a card. The legend has the last values, or those under the pointer. */
-export function Chart({ title, xs, lines, stacked = false, format, formatX, top, logarithmic = false, note }: Props) {
+export function Chart({ title, xs, lines, stacked = false, format, formatX, top, xRange, logarithmic = false, note }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const { width } = useSize(box);
@@ -45,7 +47,7 @@ export function Chart({ title, xs, lines, stacked = false, format, formatX, top,
 
   useEffect(() => {
     if (width === 0 || is_empty) return;
-    const options = plotOptions({ lines, stacked, format, formatX, top, logarithmic, width, onPoint: setPointed });
+    const options = plotOptions({ lines, stacked, format, formatX, top, xRange, logarithmic, width, onPoint: setPointed });
     const made = new uPlot(options, data, box.current!);
     plot.current = made;
     return () => {
@@ -96,12 +98,13 @@ interface PlotWish {
   format: (value: number) => string;
   formatX: (value: number) => string;
   top: number | undefined;
+  xRange: ((first: number) => [number, number]) | undefined;
   logarithmic: boolean;
   width: number;
   onPoint: (place: number | null) => void;
 }
 
-function plotOptions({ lines, stacked, format, formatX, top, logarithmic, width, onPoint }: PlotWish): uPlot.Options {
+function plotOptions({ lines, stacked, format, formatX, top, xRange, logarithmic, width, onPoint }: PlotWish): uPlot.Options {
   const axis = {
     stroke: color("--muted"),
     font: `10px system-ui, "Segoe UI", Roboto, sans-serif`,
@@ -116,11 +119,22 @@ function plotOptions({ lines, stacked, format, formatX, top, logarithmic, width,
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
     scales: {
-      x: { time: false, ...(logarithmic ? { distr: 3 as const, log: 2 as const } : {}) },
+      x: {
+        time: false,
+        ...(logarithmic ? { distr: 3 as const, log: 2 as const } : {}),
+        ...(xRange ? { range: (_plot: uPlot, first: number) => xRange(first) } : {}),
+      },
       y: { range: (_plot, _low, high) => [0, top ?? (high > 0 ? high * 1.08 : 1)] },
     },
     axes: [
-      { ...axis, size: 22, gap: 2, values: (_plot, values) => values.map(formatX), space: 64 },
+      {
+        ...axis,
+        size: 22,
+        gap: 2,
+        space: 64,
+        values: (_plot, values) => values.map(formatX),
+        ...(logarithmic ? { splits: (plot: uPlot) => [...plot.data[0]], filter: (_plot: uPlot, splits: number[]) => splits } : {}),
+      },
       { ...axis, size: 46, gap: 4, values: (_plot, values) => values.map(format), space: 28 },
     ],
     series: [{}, ...drawn.map((line) => seriesOf(line, stacked))],

@@ -1,8 +1,8 @@
 import { useMemo } from "preact/hooks";
 import { CAUSE_TEXT } from "../../causes";
-import type { Causes } from "../../api/types";
+import { CAUSES, type Causes } from "../../api/types";
 import { capacityInWords } from "../capacity";
-import { DRAWN, totalTokens } from "../causes";
+import { totalTokens } from "../causes";
 import { count, duration, percent } from "../format";
 import type { Point } from "../series";
 import type { Activity, Latency } from "../types";
@@ -10,11 +10,10 @@ import { Chart, type Line } from "./chart";
 
 /** Everything that is a curve over time, and what more memory would buy. */
 export function Charts({ points, answer }: { points: Point[]; answer: Activity }) {
-  const xs = useMemo(() => points.map((point) => point.at), [points]);
   const now = answer.now_s;
-  const formatX = (at: number): string => ago(now - at);
+  const xs = useMemo(() => points.map((point) => point.at - now), [points, now]);
   const lines = useMemo(() => linesOf(points), [points]);
-  const shared = { xs, formatX };
+  const shared = { xs, xRange: times, formatX: ago };
   return (
     <div class="charts">
       <Chart {...shared} title="Pool, tokens" lines={lines.pool} stacked format={count} />
@@ -71,11 +70,11 @@ function causeLines(points: Point[]): Line[] {
   const sums: Causes[] = points.map((_, place) => {
     const sum: Causes = {};
     for (const { causes } of points.slice(Math.max(0, place - SMOOTHED + 1), place + 1)) {
-      for (const cause of DRAWN) sum[cause] = (sum[cause] ?? 0) + (causes[cause] ?? 0);
+      for (const cause of CAUSES) sum[cause] = (sum[cause] ?? 0) + (causes[cause] ?? 0);
     }
     return sum;
   });
-  const present = DRAWN.filter((cause) => sums.some((sum) => (sum[cause] ?? 0) > 0));
+  const present = CAUSES.filter((cause) => sums.some((sum) => (sum[cause] ?? 0) > 0));
   return present.map((cause) => ({
     name: CAUSE_TEXT[cause].name,
     variable: `--cause-${cause.replaceAll("_", "-")}`,
@@ -104,7 +103,17 @@ function CapacityChart({ answer }: { answer: Activity }) {
   );
 }
 
-function ago(seconds: number): string {
-  if (seconds < 1) return "now";
-  return seconds < 60 ? `${Math.round(seconds)} s ago` : `${(seconds / 60).toFixed(seconds % 60 < 1 ? 0 : 1)} min ago`;
+const LEAST_S = 60;
+
+/** From some time ago to now. */
+function times(first: number): [number, number] {
+  return [Math.min(first, -LEAST_S), 0];
+}
+
+/** offset_s: negative. */
+function ago(offset_s: number): string {
+  const seconds = -offset_s;
+  if (seconds < 0.5) return "now";
+  if (seconds < 120) return `${Math.round(seconds)} s ago`;
+  return `${(seconds / 60).toFixed(1).replace(/\.0$/, "")} min ago`;
 }

@@ -81,6 +81,11 @@ export class LaneHistory {
 
   private addStep(step: Step): void {
     const [begin, end] = step.device_s ?? wholeStep(step);
+    for (const [uid, at, prompt] of step.arrived ?? []) {
+      const track = this.track(uid, at);
+      track.prompt = prompt;
+      if (track.runs.length === 0) track.runs.push({ kind: "wait", begin: at, end: begin, tokens: 0, steps: 0, position: 0 });
+    }
     let prefilled = 0;
     for (const [uid, from, to] of step.prefills) {
       prefilled += to - from;
@@ -124,7 +129,7 @@ export class LaneHistory {
     const first = track.runs[0];
     if (!first || (first.kind !== "wait" && request.arrived_s < first.begin)) {
       const end = Math.min(request.admitted_s ?? this.now, first?.begin ?? this.now);
-      const begin = Math.max(request.arrived_s, this.now - KEPT_S);
+      const begin = Math.max(request.arrived_s, this.now - KEPT_S, this.laneFreeSince(track));
       if (end > begin) track.runs.unshift({ kind: "wait", begin, end, tokens: 0, steps: 0, position: 0 });
       track.begin = Math.min(track.begin, begin);
     }
@@ -170,6 +175,13 @@ export class LaneHistory {
     let lane = 0;
     while (taken.has(lane) && lane < MAX_LANES) lane += 1;
     return lane;
+  }
+
+  /** When the request before it in its lane had ended. */
+  private laneFreeSince({ uid, lane }: Track): number {
+    let since = 0;
+    for (const track of this.tracks.values()) if (track.lane === lane && track.uid !== uid) since = Math.max(since, track.end);
+    return since;
   }
 
   private endWait(track: Track, at: number): void {

@@ -67,7 +67,7 @@ export function LanesPanel({ history, answer }: { history: LaneHistory; answer: 
         />
         {shown && spot && <Tooltip at={spot} size={{ width, height: height + LOADS }} title={title(shown.track)} facts={runFacts(shown)} />}
       </div>
-      <p class="legend small muted">
+      <p class="marks small muted">
         <span>
           <i class="wait-mark" aria-hidden="true" /> waits
         </span>

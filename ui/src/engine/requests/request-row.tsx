@@ -1,4 +1,5 @@
-import { CauseBar, CauseSummary } from "../cause-bar";
+import { CauseBar } from "../../chat/cause-bar";
+import { CauseSummary } from "../cause-summary";
 import { inWords } from "../causes";
 import { count, duration, percent, tokens } from "../format";
 import type { PastRequest } from "../types";

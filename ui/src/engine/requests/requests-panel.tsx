@@ -1,7 +1,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { getJson } from "../../api/http";
+import { CAUSES } from "../../api/types";
 import { CAUSE_TEXT } from "../../causes";
-import { DRAWN } from "../causes";
 import { Notice } from "../notice";
 import { usePoll } from "../poll";
 import type { PastRequest } from "../types";
@@ -76,7 +76,7 @@ function Filters({ filter, onChange }: { filter: Filter; onChange: (filter: Filt
       >
         <option value="any">all requests</option>
         <option value="missed">with a miss</option>
-        {DRAWN.filter((cause) => cause !== "hit" && cause !== "joined" && cause !== "last_token").map((cause) => (
+        {CAUSES.filter((cause) => cause !== "hit" && cause !== "joined" && cause !== "last_token").map((cause) => (
           <option key={cause} value={cause}>
             mostly {CAUSE_TEXT[cause].name}
           </option>

@@ -5,6 +5,7 @@ import { EVERYTHING, type Focus, type Forest } from "./forest";
 import type { TreeNode } from "../types";
 
 export const MIN_CELL = 4; // pixels; what is lower is folded with its like
+const MIN_MORE = 3; // a lower one would be a line that nobody can point at
 const FIRST_COLUMN = 18;
 const MIN_COLUMN = 64;
 const MAX_COLUMN = 220;
@@ -54,7 +55,10 @@ export function layOut(forest: Forest, focus: Focus, width: number, height: numb
   const data = unfold(forest, focus, height / total, columns);
   const root = partition<Datum>().size([height, 1])(hierarchy(data, (datum) => datum.children).sum((datum) => datum.own));
   const step = Math.min(MAX_COLUMN, (width - FIRST_COLUMN) / Math.max(1, Math.min(columns, root.height)));
-  const cells = root.descendants().map((place) => cell(place, step, columns, forest));
+  const cells = root
+    .descendants()
+    .map((place) => cell(place, step, columns, forest))
+    .filter((one) => one.kind === "node" || one.y1 - one.y0 >= MIN_MORE);
   return { cells, byKey: new Map(cells.map((one) => [one.key, one])), width, height };
 }
 

@@ -34,7 +34,7 @@ export function OwnerLegend({ forest }: { forest: Forest }) {
 
 function Legend({ children }: { children: ComponentChildren }) {
   return (
-    <p class="legend small muted">
+    <p class="marks small muted">
       {children}
       <span>
         <i class="lock-mark" aria-hidden="true" /> held by a request
