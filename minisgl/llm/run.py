@@ -26,8 +26,7 @@ class Run:
         self._mail = mail
         self._on_over = on_over
         self._on_news = on_news
-        self._deltas: dict[tuple[int, int], Delta] = {}  # by prompt and choice: what the reader has not taken yet
-        self._texts: dict[tuple[int, int], list[str]] = {}  # pieces of those that were merged
+        self._deltas = Merged()  # that the reader has not taken yet
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None  # of a reader that is done with all that came before
 
@@ -54,13 +53,8 @@ class Run:
         except Exception as error:
             self._error = error
             return
-        if delta is None:
-            return
-        key = (delta["index"], delta["choice"])
-        first = self._deltas.setdefault(key, delta)
-        if first is not delta:
-            self._texts.setdefault(key, [first["text"]]).append(delta["text"])
-            _merge(first, delta)
+        if delta is not None:
+            self._deltas.add(delta)
 
     def tell(self) -> None:
         """All has been taken that is there now: pass it on."""
@@ -77,11 +71,11 @@ class Run:
 
     def _is_passed_on(self) -> bool:
         try:
-            if not self._on_news(self._all()):
+            if not self._on_news(self._deltas.all()):
                 return False
         except Exception as error:
             self._error = error
-        self._deltas = {}
+        self._deltas.clear()
         return self._error is None
 
     def __aiter__(self) -> Run:
@@ -95,8 +89,7 @@ class Run:
                 await self._waiter
             finally:
                 self._waiter = None
-        deltas, self._deltas = self._all(), {}
-        return deltas
+        return self._deltas.take()
 
     def _check_open(self) -> None:
         """Raises what ends the iterator."""
@@ -104,12 +97,6 @@ class Run:
             raise self._error
         if self._submission.is_over:
             raise StopAsyncIteration
-
-    def _all(self) -> list[Delta]:
-        for key, pieces in self._texts.items():
-            self._deltas[key]["text"] = "".join(pieces)
-        self._texts.clear()
-        return list(self._deltas.values())
 
 
 class Mail:
@@ -141,6 +128,42 @@ class Mail:
             runs[run] = None
         for run in runs:
             run.tell()
+
+
+class Merged:
+    """Deltas that wait to be taken: one for each choice, however many came."""
+
+    __slots__ = ("_deltas", "_texts")
+
+    def __init__(self) -> None:
+        self._deltas: dict[tuple[int, int], Delta] = {}  # by prompt and choice
+        self._texts: dict[tuple[int, int], list[str]] = {}  # pieces of those that were merged
+
+    def __bool__(self) -> bool:
+        return bool(self._deltas)
+
+    def add(self, delta: Delta) -> None:
+        key = (delta["index"], delta["choice"])
+        first = self._deltas.setdefault(key, delta)
+        if first is not delta:
+            self._texts.setdefault(key, [first["text"]]).append(delta["text"])
+            _merge(first, delta)
+
+    def all(self) -> list[Delta]:
+        """In the order in which their choices came first."""
+        for key, pieces in self._texts.items():
+            self._deltas[key]["text"] = "".join(pieces)
+        self._texts.clear()
+        return list(self._deltas.values())
+
+    def clear(self) -> None:
+        self._deltas = {}
+
+    def take(self) -> list[Delta]:
+        """All of them, and they wait no longer."""
+        deltas = self.all()
+        self.clear()
+        return deltas
 
 
 def _merge(first: Delta, then: Delta) -> None:

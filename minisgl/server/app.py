@@ -11,13 +11,15 @@ from minisgl.server.config import ServerConfig
 from minisgl.server.cut_short import CutShort
 from minisgl.server.endpoints import ROUTES
 from minisgl.server.errors import ApiError
+from minisgl.server.explaining import CACHE_HEADER, EVICTED_HEADER
 from minisgl.server.middleware import ApiKey, BodyLimit, Guard, Recorder
 from minisgl.server.operations import PROBE_ROUTES
 from minisgl.server.records import RequestBook
 from minisgl.server.responses import answer_api_error, answer_http_exception
 from minisgl.server.state import ServerState
 
-SHOWN_HEADERS = ("x-request-id", "x-client-request-id", "retry-after")  # to a page of another origin
+# To a page of another origin.
+SHOWN_HEADERS = ("x-request-id", "x-client-request-id", "retry-after", CACHE_HEADER, EVICTED_HEADER)
 
 
 def build_app(state: ServerState) -> Starlette:

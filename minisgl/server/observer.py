@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from minisgl.llm.explained import Explained
 from minisgl.llm.stream import choices_of
+from minisgl.server.explaining import Reasons
 from minisgl.server.metrics import Metrics
 from minisgl.server.records import RequestBook, RequestRecord
 
@@ -17,11 +19,13 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """The RequestObserver of `serving`."""
+    """The RequestObserver of `serving`. keep_text: the record is to have what can be shown of a prompt's text."""
 
-    def __init__(self, book: RequestBook, metrics: Metrics) -> None:
+    def __init__(self, book: RequestBook, metrics: Metrics, keep_text: bool = False) -> None:
         self._book = book
         self._metrics = metrics
+        self._keep_text = keep_text
+        self._prepared: Sequence[Prepared] = ()
         self._record: RequestRecord | None = None
         self._last_token: dict[tuple[int, int], float] = {}
 
@@ -31,7 +35,10 @@ class Observer:
         record.endpoint = endpoint
         record.prompt_tokens = sum(len(prompt.input_ids) for prompt in prepared)
         self._metrics.prompt_tokens += record.prompt_tokens
-        self._record = record
+        self._record, self._prepared = record, prepared
+
+    def numbered(self, uids: tuple[int, ...]) -> None:
+        self._started_record.uids = uids
 
     def deltas(self, deltas: Sequence[Delta]) -> None:
         """What has come since the last call; tokens that came together have equal shares of the time."""
@@ -41,6 +48,7 @@ class Observer:
         for delta in deltas:
             num_tokens = len(delta["token_ids"])
             if not num_tokens:
+                self._note_admission(delta)
                 continue
             num_new += num_tokens
             choice = (delta["index"], delta["choice"])
@@ -73,9 +81,20 @@ class Observer:
     def _note_first(self, delta: Delta, now: float) -> None:
         """A choice's first token. The earliest of all counts; a prompt's cached tokens are its first choice's."""
         record = self._started_record
-        record.note_queue(delta.get("queue_s"))
+        self._note_admission(delta)
         if not self._last_token:
             record.first_token_s = now - record.started
             self._metrics.first_token_s.observe(record.first_token_s)
         if delta["choice"] == 0:
             record.cached_tokens += delta.get("cached_tokens", 0)
+
+    def _note_admission(self, delta: Delta) -> None:
+        """A choice's first news, perhaps: what is known of it once it is admitted. A prompt's is its first choice's."""
+        self._started_record.note_queue(delta.get("queue_s"))
+        explanation = delta.get("explanation")
+        if explanation is None or delta["choice"] != 0:
+            return
+        reasons = Reasons.of(explanation)
+        if self._keep_text:
+            reasons = reasons.with_window(Explained(self._prepared[delta["index"]].input_ids, explanation))
+        self._started_record.note_reasons(reasons)

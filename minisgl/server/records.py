@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from minisgl.server.explaining import Reasons
+
 CLIENT_GONE = 499  # as nginx logs it: nobody was there to be answered
+MAX_OVER = 512
 
 
 @dataclass(slots=True)
@@ -15,7 +19,7 @@ class RequestRecord:
 
     The fields from `endpoint` on belong to a request that generates, and keep their defaults for others.
     finish_reason: the choices' own, joined by commas, or why it did not finish: disconnect, timeout, abort, error.
-    uids: by which the engine knows its choices.
+    uids: by which the engine knows its choices. reasons: why its prompts were computed, where the engine says so.
     """
 
     request_id: str
@@ -34,20 +38,29 @@ class RequestRecord:
     first_token_s: float | None = None
     finish_reason: str | None = None
     uids: tuple[int, ...] = ()
+    reasons: Reasons | None = None
 
     def note_queue(self, seconds: float | None) -> None:
         """One of its choices waited that long for room; None: it never ran, or it is not known. The longest counts."""
         if seconds is not None:
             self.queue_s = max(seconds, self.queue_s or 0.0)
 
+    def note_reasons(self, reasons: Reasons) -> None:
+        """Of one of its prompts."""
+        self.reasons = reasons if self.reasons is None else self.reasons.plus(reasons)
+
 
 CloseHook = Callable[[RequestRecord], None]
 
 
 class RequestBook:
-    """The requests that are open, by their id. Belongs to the event loop's thread."""
+    """The requests that are open, by their id. Belongs to the event loop's thread.
+
+    over: the last ones that have generated and are over, the oldest first.
+    """
 
     def __init__(self, hooks: Iterable[CloseHook]) -> None:
+        self.over: deque[RequestRecord] = deque(maxlen=MAX_OVER)
         self._hooks = tuple(hooks)
         self._open: dict[str, RequestRecord] = {}
 
@@ -67,5 +80,7 @@ class RequestBook:
         """The request is over: forget it, and tell the hooks."""
         del self._open[record.request_id]
         record.total_s = time.perf_counter() - record.started
+        if record.endpoint is not None:
+            self.over.append(record)
         for hook in self._hooks:
             hook(record)

@@ -31,10 +31,11 @@ class Body(Protocol):
 
 
 class ResponseWriter:
-    """has_begun: status and headers are out, so an error can only be an event."""
+    """has_begun: status and headers are out, so an error can only be an event. headers: to be sent besides."""
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.has_begun = False
+        self.headers: list[tuple[bytes, bytes]] = []
         self._send = send
         self._body: Body | None = scope.get("extensions", {}).get(BODY_EXTENSION)
 
@@ -54,7 +55,8 @@ class ResponseWriter:
             return
         if not self.has_begun:
             self.has_begun = True
-            await self._send({"type": "http.response.start", "status": 200, "headers": _EVENTS})
+            headers = [*_EVENTS, *self.headers]
+            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": events, "more_body": True})
 
     async def end(self, events: bytes) -> None:
@@ -65,7 +67,7 @@ class ResponseWriter:
     async def whole(self, body: bytes) -> None:
         """An answer in one piece."""
         self.has_begun = True
-        headers = [*_JSON, (b"content-length", str(len(body)).encode())]
+        headers = [*_JSON, *self.headers, (b"content-length", str(len(body)).encode())]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 

@@ -16,6 +16,7 @@ from minisgl.llm.client import Prepared
 from minisgl.llm.stream import Output
 from minisgl.llm.submission import Delta
 from minisgl.server.errors import ApiError
+from minisgl.server.foreword import Foreword
 from minisgl.server.response_writer import ResponseWriter, wait_for_disconnect
 from minisgl.server.running import Cause, Cutoff
 from minisgl.server.state import ServerState
@@ -35,6 +36,10 @@ class RequestObserver(Protocol):
         """It is tokenized and let in. request_id: ours. endpoint: such as "/v1/completions"."""
         ...
 
+    def numbered(self, uids: tuple[int, ...]) -> None:
+        """The engine has got it, and knows its sequences by these."""
+        ...
+
     def deltas(self, deltas: list[Delta]) -> None:
         """News of it has come; before it is written out."""
         ...
@@ -49,7 +54,8 @@ class Job:
     """What an endpoint wants generated.
 
     endpoint: its path. request_id: ours. names: by which /abort_request finds it. num_sequences: choices of all its
-    prompts. prepare: tokenizes and checks; raises ApiError. answer: made of what was prepared.
+    prompts. explain: it is to be said why its prompts are computed. prepare: tokenizes and checks; raises ApiError.
+    answer: made of what was prepared.
     """
 
     endpoint: str
@@ -57,6 +63,7 @@ class Job:
     names: tuple[str, ...]
     num_sequences: int
     stream: bool
+    explain: bool
     prepare: Callable[[], Awaitable[list[Prepared]]]
     answer: Callable[[list[Prepared]], Answer]
 
@@ -130,10 +137,19 @@ class Generation:
         self, prepared: list[Prepared], answer: Answer, writer: ResponseWriter, leave: Callable[[], None]
     ) -> None:
         on_news = partial(self._write_at_once, answer, writer)
-        news = self._engine.run(prepared, keep_text=not self._job.stream, on_over=leave, on_news=on_news)
+        news = self._engine.run(
+            prepared,
+            keep_text=not self._job.stream,
+            on_start=self._observer.numbered,
+            on_over=leave,
+            on_news=on_news,
+        )
+        foreword = Foreword(prepared, self._engine.tokenizer) if self._job.explain else None
         async with aclosing(news) as steps:
             async for deltas in steps:
                 self._take(deltas)
+                if foreword is not None and not writer.has_begun:
+                    deltas = self._begin(foreword, writer, deltas)
                 if self._job.stream:
                     await writer.write(await make_events(answer, deltas))
         outputs = [self._outputs[index] for index in range(len(prepared))]
@@ -141,6 +157,13 @@ class Generation:
             await writer.end(answer.end(outputs))
         else:
             await writer.whole(await make_whole(answer, outputs))
+
+    def _begin(self, foreword: Foreword, writer: ResponseWriter, deltas: list[Delta]) -> list[Delta]:
+        """What of a stream can be written; before it can, or an answer is whole, the headers are there."""
+        foreword.hear(deltas)
+        if foreword.is_complete and not writer.headers:
+            writer.headers = foreword.headers()
+        return foreword.hold(deltas) if self._job.stream else []
 
     def _write_at_once(self, answer: Answer, writer: ResponseWriter, deltas: list[Delta]) -> bool:
         """The same for what comes between a stream's first words and its last, when nothing has to wait for it."""

@@ -66,4 +66,4 @@ class ServerState:
 
     def observe(self) -> Observer:
         """What follows one generating request, for its log line and the metrics."""
-        return Observer(self.book, self.metrics)
+        return Observer(self.book, self.metrics, self.config.ui_show_text)

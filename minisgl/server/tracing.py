@@ -83,5 +83,14 @@ def _attributes(record: RequestRecord, operation: str, model_name: str) -> dict[
         "http.response.status_code": record.status,
         "url.path": record.path,
         "minisgl.queue_time": record.queue_s,
+        **_reasons(record),
     }
     return {name: value for name, value in attributes.items() if value is not None}
+
+
+def _reasons(record: RequestRecord) -> dict[str, Any]:
+    """Prompt tokens by cause, those of none left out."""
+    if record.reasons is None:
+        return {}
+    causes = {f"minisgl.prompt_tokens.{cause}": tokens or None for cause, tokens in record.reasons.causes.items()}
+    return {**causes, "minisgl.prefix_left_at": record.reasons.left_at}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.routing import Route
 
 from minisgl.server.endpoints.activity import show_activity
-from minisgl.server.endpoints.cache import flush_cache, probe_cache, purge_cache
+from minisgl.server.endpoints.cache import explain_cache, flush_cache, probe_cache, purge_cache
 from minisgl.server.endpoints.chat import chat_completions
 from minisgl.server.endpoints.completions import completions
 from minisgl.server.endpoints.control import abort_request
@@ -14,6 +14,7 @@ from minisgl.server.endpoints.info import get_model_info, get_server_info, healt
 from minisgl.server.endpoints.models import list_models, show_model
 from minisgl.server.endpoints.page import index, ui_file
 from minisgl.server.endpoints.pages import docs, openapi_json
+from minisgl.server.endpoints.requests import past_requests
 from minisgl.server.endpoints.tokens import detokenize, tokenize
 
 ROUTES = [
@@ -25,9 +26,11 @@ ROUTES = [
     Route("/tokenize", tokenize, methods=["POST"]),
     Route("/detokenize", detokenize, methods=["POST"]),
     Route("/cache/probe", probe_cache, methods=["POST"]),
+    Route("/cache/explain", explain_cache, methods=["POST"]),
     Route("/cache/purge", purge_cache, methods=["POST"]),
     Route("/flush_cache", flush_cache, methods=["POST"]),
     Route("/inspect/activity", show_activity, methods=["GET"]),
+    Route("/inspect/requests", past_requests, methods=["GET"]),
     Route("/abort_request", abort_request, methods=["POST"]),
     Route("/health_generate", health_generate, methods=["GET"]),
     Route("/get_server_info", get_server_info, methods=["GET"]),

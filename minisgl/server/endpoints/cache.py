@@ -1,12 +1,14 @@
-"""POST /cache/probe, /cache/purge and /flush_cache."""
+"""POST /cache/probe, /cache/explain, /cache/purge and /flush_cache."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from minisgl.llm.text_threads import in_thread
 from minisgl.server.endpoints.common import (
     ANSWER_TIMEOUT_S,
     check_model,
@@ -18,28 +20,26 @@ from minisgl.server.endpoints.common import (
     refused,
     state_of,
 )
+from minisgl.server.explaining import told_in_full
 from minisgl.server.schema.cache import CachedText, Probed, ProbeRequest, Purged, PurgeRequest
 from minisgl.server.schema.info import Flushed
 from minisgl.server.schema.template import template_kwargs
 
 T = TypeVar("T", bound=CachedText)
+AnswerT = TypeVar("AnswerT")
 
 
 async def probe_cache(request: Request) -> Response:
     """How much of a prompt a request would find cached. Nothing runs, and nothing is kept longer for it."""
     engine = state_of(request).ready_engine()
-    body = await _read(request, ProbeRequest)
-    (field,), salt = body.given(), body.cache_salt or ""
-    template, messages = template_kwargs(body), await plain_messages_of(body.messages or ())
-    try:
-        async with engine_answers(ANSWER_TIMEOUT_S):
-            if messages:
-                probe = await engine.probe_chat(messages, template, cache_salt=salt)
-            else:
-                probe = await engine.probe(getattr(body, field), cache_salt=salt)
-    except ValueError as error:
-        raise refused(error, field) from None
-    return json_response(Probed(*probe))
+    return json_response(Probed(*await _ask(request, engine.probe, engine.probe_chat)))
+
+
+async def explain_cache(request: Request) -> Response:
+    """Why a request would find a prompt cached, or not, in the same way."""
+    engine = state_of(request).ready_engine()
+    explained = await _ask(request, engine.explain, engine.explain_chat)
+    return json_response(await in_thread(len(explained.input_ids), told_in_full, explained, engine.tokenizer))
 
 
 async def purge_cache(request: Request) -> Response:
@@ -70,6 +70,22 @@ async def flush_cache(request: Request) -> Response:
     async with engine_answers(ANSWER_TIMEOUT_S):
         await state_of(request).ready_engine().flush_cache()
     return json_response(Flushed())
+
+
+async def _ask(
+    request: Request, of_prompt: Callable[..., Awaitable[AnswerT]], of_chat: Callable[..., Awaitable[AnswerT]]
+) -> AnswerT:
+    """About the prompt in the body."""
+    body = await _read(request, ProbeRequest)
+    (field,), salt = body.given(), body.cache_salt or ""
+    template, messages = template_kwargs(body), await plain_messages_of(body.messages or ())
+    try:
+        async with engine_answers(ANSWER_TIMEOUT_S):
+            if messages:
+                return await of_chat(messages, template, cache_salt=salt)
+            return await of_prompt(getattr(body, field), cache_salt=salt)
+    except ValueError as error:
+        raise refused(error, field) from None
 
 
 async def _read(request: Request, body_type: type[T]) -> T:

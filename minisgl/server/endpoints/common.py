@@ -6,6 +6,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -42,6 +44,9 @@ class GeneratingBody(Protocol):
 
     @property
     def stream(self) -> bool | None: ...
+
+    @property
+    def explain(self) -> bool | None: ...
 
 
 def state_of(request: Request) -> ServerState:
@@ -155,10 +160,16 @@ def run(
         names=(request_id, heading.id, *names),
         num_sequences=body.num_sequences,
         stream=bool(body.stream),
-        prepare=prepare,
+        explain=bool(body.explain),
+        prepare=partial(_prepare_early, prepare) if body.explain and body.stream else prepare,
         answer=answer,
     )
     return Generation(state_of(request), job)
+
+
+async def _prepare_early(prepare: Callable[[], Awaitable[list[Prepared]]]) -> list[Prepared]:
+    """To be explained before they are computed; but a prompt's logprobs come first of all."""
+    return [replace(prompt, explain=prompt.params.prompt_logprobs is None) for prompt in await prepare()]
 
 
 async def plain_messages_of(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:

@@ -6,7 +6,10 @@ from typing import Literal
 
 import msgspec
 
+from minisgl.server.schema.explanation import PromptExplanation
+
 FinishReason = Literal["stop", "length"]
+EventExplanation = PromptExplanation | msgspec.UnsetType | None
 
 
 class PromptTokensDetails(msgspec.Struct):
@@ -51,19 +54,25 @@ class AssistantMessage(msgspec.Struct):
 
 
 class ChatChoice(msgspec.Struct):
+    """explanation: its own, where there are several and it was asked for."""
+
     index: int
     message: AssistantMessage
     finish_reason: FinishReason
     logprobs: ChatLogprobs | None = None
+    explanation: EventExplanation = msgspec.UNSET
 
 
 class ChatCompletion(msgspec.Struct, kw_only=True):
+    """explanation: absent unless it was asked for; as the first choice found it. null: this server explains nothing."""
+
     id: str
     object: Literal["chat.completion"] = "chat.completion"
     created: int
     model: str
     choices: list[ChatChoice]
     usage: Usage
+    explanation: EventExplanation = msgspec.UNSET
 
 
 class ChatDelta(msgspec.Struct, omit_defaults=True):
@@ -76,10 +85,14 @@ class ChatChunkChoice(msgspec.Struct):
     delta: ChatDelta
     logprobs: ChatLogprobs | None = None
     finish_reason: FinishReason | None = None
+    explanation: EventExplanation = msgspec.UNSET
 
 
 class ChatChunk(msgspec.Struct, kw_only=True):
-    """An event of a stream. usage: absent unless it was asked for, null until it is known."""
+    """An event of a stream. usage: absent unless it was asked for, null until it is known.
+
+    explanation: in the first one, if it was asked for.
+    """
 
     id: str
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
@@ -87,6 +100,7 @@ class ChatChunk(msgspec.Struct, kw_only=True):
     model: str
     choices: list[ChatChunkChoice]
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+    explanation: EventExplanation = msgspec.UNSET
 
 
 class CompletionLogprobs(msgspec.Struct):
@@ -102,14 +116,20 @@ class CompletionLogprobs(msgspec.Struct):
 
 
 class CompletionChoice(msgspec.Struct):
+    """explanation: its own, where there are several and it was asked for; in a stream in its first event."""
+
     index: int
     text: str
     logprobs: CompletionLogprobs | None = None
     finish_reason: FinishReason | None = None
+    explanation: EventExplanation = msgspec.UNSET
 
 
 class Completion(msgspec.Struct, kw_only=True):
-    """A whole completion, or an event of a stream; there, usage is as in a chat's chunk."""
+    """A whole completion, or an event of a stream; there, usage is as in a chat's chunk.
+
+    explanation: absent unless it was asked for; of several prompts their sums. null: this server explains nothing.
+    """
 
     id: str
     object: Literal["text_completion"] = "text_completion"
@@ -117,3 +137,4 @@ class Completion(msgspec.Struct, kw_only=True):
     model: str
     choices: list[CompletionChoice]
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
+    explanation: EventExplanation = msgspec.UNSET

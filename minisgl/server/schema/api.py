@@ -12,6 +12,7 @@ from minisgl.server.schema.cache import Probed, ProbeRequest, Purged, PurgeReque
 from minisgl.server.schema.chat import ChatRequest
 from minisgl.server.schema.completions import CompletionRequest
 from minisgl.server.schema.control import AbortRequest
+from minisgl.server.schema.explanation import ExplainedPrompt, PastRequests
 from minisgl.server.schema.generate import Generated, GenerateRequest
 from minisgl.server.schema.info import (
     Aborted,
@@ -48,6 +49,7 @@ class Query:
     maximum: int | None = None
 
 
+LIMIT = Query("limit", "At most so many, the newest first.", default=64, minimum=1, maximum=512)
 SINCE = Query("since", "The step to begin with: `next` of the answer before.", default=0)
 
 
@@ -88,12 +90,14 @@ OPERATIONS = (
     Operation("post", "/tokenize", "The token ids of a text or a chat", Tokens, _MODEL, TokenizeRequest),
     Operation("post", "/detokenize", "The text of token ids", Text, _MODEL, DetokenizeRequest),
     Operation("post", "/cache/probe", "How much of a prompt is cached", Probed, _MODEL, ProbeRequest),
+    Operation("post", "/cache/explain", "Why a prompt is cached or not", ExplainedPrompt, _MODEL, ProbeRequest),
     Operation(
         "post", "/cache/purge", "Later requests use nothing of one salt or prefix", Purged, _MODEL | _PAGE, PurgeRequest
     ),
     Operation("post", "/flush_cache", "Later requests use nothing that is cached now", Flushed, _ENGINE | _PAGE),
     Operation("post", "/abort_request", "End requests that run or wait", Aborted, _BODY | _PAGE, AbortRequest),
     Operation("get", "/inspect/activity", "What the engine does, step by step", ActivityNow, _ASKED, query=(SINCE,)),
+    Operation("get", "/inspect/requests", "Requests that are over", PastRequests, _ASKED, query=(LIMIT,)),
     Operation("get", "/health", "Whether requests are served", Health, {503: "Loading, draining or dead."}),
     Operation("get", "/health_generate", "Whether the engine generates", Alive, _ENGINE),
     Operation("get", "/get_server_info", "What runs here, and counters as of now", ServerInfo, _ENGINE),

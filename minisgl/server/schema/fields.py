@@ -81,6 +81,10 @@ Priority = Annotated[
         " Default 0; without these flags the only one.",
     ),
 ]
+Explain = Annotated[
+    bool,
+    Meta(description="Say why the prompt's tokens were computed, or not; headers and a stream's first event have it."),
+]
 CacheSalt = Annotated[
     str, Meta(min_length=1, max_length=1024, description="Only requests of the same salt share cached prefixes.")
 ]

@@ -16,6 +16,7 @@ from minisgl.server.schema.decoding import Body
 from minisgl.server.schema.fields import (
     MAX_PROMPTS,
     CacheSalt,
+    Explain,
     LogitBias,
     MaxTokens,
     MinP,
@@ -108,6 +109,7 @@ class GenerateRequest(Body, kw_only=True):
         | None
     ) = None
     cache_salt: CacheSalt | None = None
+    explain: Explain | None = None
     priority: Priority | None = None
 
     audio_data: Empty | None = None
@@ -171,7 +173,8 @@ class GenerateRequest(Body, kw_only=True):
 
 
 class Generated(msgspec.Struct):
-    """One text. meta_info: id, finish_reason, prompt_tokens, completion_tokens, cached_tokens, e2e_latency, logprobs.
+    """One text. meta_info: id, finish_reason, prompt_tokens, completion_tokens, cached_tokens, e2e_latency, logprobs,
+    and with explain: true its explanation, a PromptExplanation.
 
     index: in a stream of several texts, which one.
     """

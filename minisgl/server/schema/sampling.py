@@ -13,6 +13,7 @@ from minisgl.core import FieldError, SamplingParams
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.fields import (
     CacheSalt,
+    Explain,
     LogitBias,
     MaxTokens,
     MinP,
@@ -65,6 +66,7 @@ class GeneratingBody(Unsupported, kw_only=True):
     user: Any = None
 
     cache_salt: CacheSalt | None = None
+    explain: Explain | None = None
     ignore_eos: Annotated[bool, Meta(description="Go on after the model's end tokens.")] | None = None
     min_p: MinP | None = None
     min_tokens: MinTokens | None = None

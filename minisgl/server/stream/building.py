@@ -12,6 +12,7 @@ from minisgl.server.stream.answer import Answer
 from minisgl.utils.lone_thread import LoneThread
 
 MANY = 2048  # entries: some milliseconds
+EXPLAINED = 16  # entries: what the text in an explanation takes
 TOKENS_AN_ENTRY = 8  # tokens without logprobs that are written, or decoded, in the time of one entry
 T = TypeVar("T")
 WRITER = LoneThread("minisgl-answers")
@@ -38,9 +39,10 @@ async def make_whole(answer: Answer, outputs: Sequence[Output]) -> bytes:
 
 
 def num_entries(news: Delta | Output) -> int:
-    """Logprobs that are to be written for it: one a token, and one for each of the best tokens at its place."""
+    """What may have to be written for it: of logprobs a token, and each of the best at its place."""
     lists = (news.get("logprobs"), news.get("prompt_logprobs"))
-    return sum(len(each) * (1 + len(each[-1].top)) for each in lists if each and each[-1] is not None)
+    logprobs = sum(len(each) * (1 + len(each[-1].top)) for each in lists if each and each[-1] is not None)
+    return logprobs + (EXPLAINED if "explanation" in news else 0)
 
 
 async def _make(cost: int, make: Callable[[T], bytes], news: T) -> bytes:

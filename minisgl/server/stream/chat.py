@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from minisgl.core import TokenLogprobs
 from minisgl.llm.client import Prepared
 from minisgl.llm.stream import Output, choices_of
@@ -16,6 +18,7 @@ from minisgl.server.schema.answers import (
     ChatCompletion,
     ChatDelta,
     ChatLogprobs,
+    EventExplanation,
     FinishReason,
 )
 from minisgl.server.schema.chat import ChatRequest
@@ -33,7 +36,7 @@ class ChatAnswer(OpenAIAnswer[ChatChunkChoice]):
     def __init__(
         self, heading: Heading, request: ChatRequest, prepared: Sequence[Prepared], tokenizer: Tokenizer
     ) -> None:
-        super().__init__(heading, request, prepared)
+        super().__init__(heading, request, prepared, tokenizer)
         self.has_logprobs = bool(request.logprobs)
         self._maker = ChatLogprobsMaker(tokenizer) if request.logprobs else None
 
@@ -41,21 +44,33 @@ class ChatAnswer(OpenAIAnswer[ChatChunkChoice]):
         (output,) = outputs
         choices = [self._choice(index, choice) for index, choice in enumerate(choices_of(output))]
         id, created, model = self.heading.id, self.heading.created, self.heading.model
-        return encode(ChatCompletion(id=id, created=created, model=model, choices=choices, usage=usage_of(outputs)))
+        return encode(
+            ChatCompletion(
+                id=id,
+                created=created,
+                model=model,
+                choices=choices,
+                usage=usage_of(outputs),
+                explanation=self._of_request(outputs),
+            )
+        )
 
     def _choice(self, index: int, output: Output) -> ChatChoice:
         logprobs = self._logprobs(output.get("logprobs", []))
-        return ChatChoice(index, AssistantMessage(output["text"]), finish_reason(output), logprobs)
+        message, explanation = AssistantMessage(output["text"]), self._of_choice(index, output)
+        return ChatChoice(index, message, finish_reason(output), logprobs, explanation)
 
     def _logprobs(self, tokens: Sequence[TokenLogprobs]) -> ChatLogprobs | None:
         return self._maker.make(tokens) if self._maker is not None else None
 
-    def _chunk(self, choices: list[ChatChunkChoice], usage: EventUsage) -> ChatChunk:
+    def _chunk(
+        self, choices: list[ChatChunkChoice], usage: EventUsage, explanation: EventExplanation = msgspec.UNSET
+    ) -> ChatChunk:
         id, created, model = self.heading.id, self.heading.created, self.heading.model
-        return ChatChunk(id=id, created=created, model=model, choices=choices, usage=usage)
+        return ChatChunk(id=id, created=created, model=model, choices=choices, usage=usage, explanation=explanation)
 
     def _opening(self, index: int, delta: Delta) -> list[ChatChunkChoice]:
-        return [ChatChunkChoice(index, ChatDelta("assistant", ""))]
+        return [ChatChunkChoice(index, ChatDelta("assistant", ""), explanation=self._of_choice(index, delta))]
 
     def _text(self, index: int, text: str) -> ChatChunkChoice:
         return ChatChunkChoice(index, ChatDelta(content=text))

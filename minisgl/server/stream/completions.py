@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from minisgl.core import TokenLogprobs
 from minisgl.llm.client import Prepared
 from minisgl.llm.stream import Output, choices_of
 from minisgl.llm.submission import Delta
-from minisgl.server.schema.answers import Completion, CompletionChoice, CompletionLogprobs, FinishReason
+from minisgl.server.schema.answers import (
+    Completion,
+    CompletionChoice,
+    CompletionLogprobs,
+    EventExplanation,
+    FinishReason,
+)
 from minisgl.server.schema.completions import CompletionRequest
 from minisgl.server.stream.answer import Heading, finish_reason
 from minisgl.server.stream.events import encode
@@ -24,7 +32,7 @@ class CompletionAnswer(OpenAIAnswer[CompletionChoice]):
     def __init__(
         self, heading: Heading, request: CompletionRequest, prepared: Sequence[Prepared], tokenizer: Tokenizer
     ) -> None:
-        super().__init__(heading, request, prepared)
+        super().__init__(heading, request, prepared, tokenizer)
         self.has_logprobs = request.logprobs is not None
         self._echo = bool(request.echo)
         self._prompts = request.prompts()
@@ -34,12 +42,13 @@ class CompletionAnswer(OpenAIAnswer[CompletionChoice]):
     def whole(self, outputs: Sequence[Output]) -> bytes:
         each = [choice for output in outputs for choice in choices_of(output)]
         choices = [self._choice(index, output) for index, output in enumerate(each)]
-        return encode(self._chunk(choices, usage_of(outputs)))
+        return encode(self._chunk(choices, usage_of(outputs), self._of_request(outputs)))
 
     def _choice(self, index: int, output: Output) -> CompletionChoice:
         echoed = self._echo_of(index, output.get("prompt_logprobs"))
         text = (echoed or "") + output["text"]
-        return CompletionChoice(index, text, self._logprobs(index, output.get("logprobs", [])), finish_reason(output))
+        logprobs, explanation = self._logprobs(index, output.get("logprobs", [])), self._of_choice(index, output)
+        return CompletionChoice(index, text, logprobs, finish_reason(output), explanation)
 
     def _echo_of(self, index: int, prompt_logprobs: Sequence[TokenLogprobs | None] | None) -> str | None:
         """The prompt's text, if it is wanted; its logprobs wait in the choice's maker."""
@@ -66,13 +75,17 @@ class CompletionAnswer(OpenAIAnswer[CompletionChoice]):
         maker.add(tokens)
         return maker.take()
 
-    def _chunk(self, choices: list[CompletionChoice], usage: EventUsage) -> Completion:
+    def _chunk(
+        self, choices: list[CompletionChoice], usage: EventUsage, explanation: EventExplanation = msgspec.UNSET
+    ) -> Completion:
         id, created, model = self.heading.id, self.heading.created, self.heading.model
-        return Completion(id=id, created=created, model=model, choices=choices, usage=usage)
+        return Completion(id=id, created=created, model=model, choices=choices, usage=usage, explanation=explanation)
 
     def _opening(self, index: int, delta: Delta) -> list[CompletionChoice]:
         text = self._echo_of(index, delta.get("prompt_logprobs"))
-        return [] if text is None else [CompletionChoice(index, text, self._logprobs(index, []))]
+        if text is None and self._explainer is None:
+            return []
+        return [CompletionChoice(index, text or "", self._logprobs(index, []), None, self._of_choice(index, delta))]
 
     def _text(self, index: int, text: str) -> CompletionChoice:
         return CompletionChoice(index, text)

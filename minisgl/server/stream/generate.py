@@ -9,6 +9,8 @@ from typing import Any
 from minisgl.llm.client import Prepared
 from minisgl.llm.stream import Output, choices_of
 from minisgl.llm.submission import Delta
+from minisgl.server.explaining import Explainer
+from minisgl.server.schema.explanation import PromptExplanation
 from minisgl.server.schema.generate import Generated, GenerateRequest
 from minisgl.server.stream.answer import Heading
 from minisgl.server.stream.events import DONE, encode, event
@@ -19,7 +21,7 @@ from minisgl.tokenizer import Tokenizer
 class GenerateAnswer:
     """One object for one text, or a list of them when prompts came as a list or n is more than 1.
 
-    In a stream the prompt's logprobs are in the first event of a choice and in its last one.
+    In a stream the prompt's logprobs and the explanation are in the first event of a choice and in its last one.
     """
 
     def __init__(
@@ -32,12 +34,13 @@ class GenerateAnswer:
         self._progress: dict[int, _Progress] = {}
         self._maker = LogprobsMaker(request, tokenizer) if request.return_logprob else None
         self._with_prompt = request.wants_prompt_logprobs
+        self._explainer = Explainer(prepared, tokenizer) if request.explain else None
         self._started = perf_counter()
 
     def whole(self, outputs: Sequence[Output]) -> bytes:
         items = [
-            self._item(_Progress(), choice, prompt)
-            for output, prompt in zip(outputs, self._prepared, strict=True)
+            self._item(_Progress(), choice, index)
+            for index, output in enumerate(outputs)
             for choice in choices_of(output)
         ]
         return encode(items if self._is_list else items[0])
@@ -51,15 +54,16 @@ class GenerateAnswer:
     def _event(self, delta: Delta) -> bytes:
         index = self._firsts[delta["index"]] + delta["choice"]
         progress = self._progress.setdefault(index, _Progress())
-        item = self._item(progress, delta, self._prepared[delta["index"]])
+        item = self._item(progress, delta, delta["index"])
         if self._is_list:
             item.index = index
         return event(item)
 
-    def _item(self, progress: _Progress, news: Delta | Output, prompt: Prepared) -> Generated:
+    def _item(self, progress: _Progress, news: Delta | Output, prompt_index: int) -> Generated:
         """The choice until now, these news included."""
+        is_first = not progress.has_begun
         progress.add(news)
-        meta = {
+        meta: dict[str, Any] = {
             "id": self._id,
             "finish_reason": _finish_reason(news["finish_reason"], len(progress.token_ids)),
             "prompt_tokens": news["prompt_tokens"],
@@ -68,7 +72,12 @@ class GenerateAnswer:
             "e2e_latency": perf_counter() - self._started,
         }
         if self._maker is not None:
-            meta |= self._logprobs(self._maker, progress, news, prompt)
+            meta |= self._logprobs(self._maker, progress, news, self._prepared[prompt_index])
+        if self._explainer is not None:
+            if is_first:
+                progress.explanation = self._explainer.of(prompt_index, news.get("explanation"))
+            if is_first or news["finish_reason"] is not None:
+                meta["explanation"] = progress.explanation
         return Generated(progress.text, progress.token_ids, meta)
 
     def _logprobs(
@@ -88,12 +97,15 @@ class _Progress:
     """A choice until now. prompt: None where its logprobs are not wanted."""
 
     def __init__(self) -> None:
+        self.has_begun = False
         self.text = ""
         self.token_ids: list[int] = []
         self.output = Logprobs()
         self.prompt: Logprobs | None = None
+        self.explanation: PromptExplanation | None = None
 
     def add(self, news: Delta | Output) -> None:
+        self.has_begun = True
         self.text += news["text"]
         self.token_ids += news["token_ids"]
 

@@ -11,11 +11,13 @@ import msgspec
 from minisgl.llm.client import Prepared
 from minisgl.llm.stream import Output
 from minisgl.llm.submission import Delta
-from minisgl.server.schema.answers import ChatChunkChoice, CompletionChoice, FinishReason, Usage
+from minisgl.server.explaining import Explainer
+from minisgl.server.schema.answers import ChatChunkChoice, CompletionChoice, EventExplanation, FinishReason, Usage
 from minisgl.server.schema.sampling import GeneratingBody
 from minisgl.server.stream.answer import Heading, finish_reason
 from minisgl.server.stream.events import DONE, TextEvent, event
 from minisgl.server.stream.usage import RunningUsage, usage_of
+from minisgl.tokenizer import Tokenizer
 
 Choice = TypeVar("Choice", ChatChunkChoice, CompletionChoice)
 EventUsage = Usage | None | msgspec.UnsetType
@@ -24,20 +26,28 @@ EventUsage = Usage | None | msgspec.UnsetType
 class OpenAIAnswer(ABC, Generic[Choice]):
     """Of every choice: an opening, text as it comes, and one event with the finish reason.
 
+    The first event has the explanation, if it is asked for; the first deltas must then be of all prompts.
+
     has_logprobs: every delta's logprobs are to be shown, with text or without.
     """
 
     has_logprobs: bool
 
-    def __init__(self, heading: Heading, request: GeneratingBody, prepared: Sequence[Prepared]) -> None:
+    def __init__(
+        self, heading: Heading, request: GeneratingBody, prepared: Sequence[Prepared], tokenizer: Tokenizer
+    ) -> None:
         self.heading = heading
         self.prepared = prepared
         self._n = prepared[0].params.n
         self._include_usage = request.include_usage
         self._running_usage = RunningUsage(prepared) if request.continuous_usage else None
         self._text_events: dict[int, TextEvent] = {}
+        self._explainer = Explainer(prepared, tokenizer) if request.explain else None
+        self._first_explanation: EventExplanation = msgspec.UNSET  # what the stream's next event begins with
 
     def events(self, deltas: Sequence[Delta]) -> bytes:
+        if self._explainer is not None and not self._text_events:
+            self._first_explanation = self._of_request(_by_prompt(deltas))
         return b"".join(map(self._events_of, deltas))
 
     def end(self, outputs: Sequence[Output]) -> bytes:
@@ -63,7 +73,23 @@ class OpenAIAnswer(ABC, Generic[Choice]):
         if delta["finish_reason"] is not None:
             choices.append(self._closing(index, finish_reason(delta)))
         usage = self._no_usage if self._running_usage is None else self._running_usage.count(delta)
-        return b"".join([event(self._chunk([choice], usage)) for choice in choices])
+        return b"".join([event(self._chunk([choice], usage, self._take_explanation())) for choice in choices])
+
+    def _take_explanation(self) -> EventExplanation:
+        explanation, self._first_explanation = self._first_explanation, msgspec.UNSET
+        return explanation
+
+    def _of_request(self, news: Sequence[Delta | Output]) -> EventExplanation:
+        """The explanation, if it is wanted. news: of each prompt's first choice."""
+        if self._explainer is None:
+            return msgspec.UNSET
+        return self._explainer.of_all([each.get("explanation") for each in news])
+
+    def _of_choice(self, index: int, news: Delta | Output) -> EventExplanation:
+        """A choice's own, where there are several. news: its output, or its first delta."""
+        if self._explainer is None or len(self.prepared) == self._n == 1:
+            return msgspec.UNSET
+        return self._explainer.of(index // self._n, news.get("explanation"))
 
     def _shows_logprobs(self, delta: Delta) -> bool:
         return self.has_logprobs and bool(delta["token_ids"])
@@ -76,7 +102,9 @@ class OpenAIAnswer(ABC, Generic[Choice]):
     def whole(self, outputs: Sequence[Output]) -> bytes: ...
 
     @abstractmethod
-    def _chunk(self, choices: list[Choice], usage: EventUsage) -> Any: ...
+    def _chunk(
+        self, choices: list[Choice], usage: EventUsage, explanation: EventExplanation = msgspec.UNSET
+    ) -> Any: ...
 
     @abstractmethod
     def _opening(self, index: int, delta: Delta) -> list[Choice]:
@@ -95,3 +123,8 @@ class OpenAIAnswer(ABC, Generic[Choice]):
 
     @abstractmethod
     def _closing(self, index: int, reason: FinishReason) -> Choice: ...
+
+
+def _by_prompt(deltas: Sequence[Delta]) -> list[Delta]:
+    """Those of first choices, in the order of the prompts."""
+    return sorted((delta for delta in deltas if delta["choice"] == 0), key=lambda delta: delta["index"])
