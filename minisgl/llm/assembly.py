@@ -20,6 +20,7 @@ from minisgl.models.gguf_checkpoint import GGUFCheckpoint
 from minisgl.models.sampling_defaults import Defaults
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.scheduler import Scheduler
+from minisgl.scheduler.trace import Trace, check_trace
 from minisgl.tokenizer import Tokenizer, end_token_ids, load_tokenizer
 from minisgl.utils.garbage import return_free_memory
 from minisgl.utils.gguf_header import GGUFHeader
@@ -63,6 +64,7 @@ class Parts:
     max_extend_tokens: int
     sampling_defaults: Defaults
     leader: Leader | None = None
+    trace: Trace | None = None
 
     @property
     def forward(self) -> Forward:
@@ -83,8 +85,14 @@ class Parts:
         if self.leader:
             self.leader.kill_ranks()
 
+    def end_trace(self) -> None:
+        """Write what is left of it, if there is one."""
+        if self.trace:
+            self.trace.close()
+
     def close(self) -> None:
-        """End the other ranks, and give the device's memory back. May be called twice."""
+        """End the other ranks and the trace, and give the device's memory back. May be called twice."""
+        self.end_trace()
         if self.leader:
             self.leader.close()
         self.engine.close()
@@ -112,6 +120,8 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
     progress: is told what is being done now.
     """
     progress("config and tokenizer")
+    if config.scheduler.trace is not None:
+        check_trace(config.scheduler.trace)
     model = read_model(config, path)
     spec = model.spec
     _say_which_factors(model)
@@ -158,7 +168,16 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
         max_extend_tokens=spec.max_extend_tokens,
         sampling_defaults=sampling_defaults,
         leader=leader,
+        trace=_start_trace(config.scheduler.trace, scheduler, pool_len),
     )
+
+
+def _start_trace(path: str | None, scheduler: Scheduler, pool_len: int) -> Trace | None:
+    if path is None:
+        return None
+    trace = Trace(path, pool_len)
+    scheduler.recorder.send_to(trace.put)
+    return trace
 
 
 def gguf_header(checkpoint: Checkpoint) -> GGUFHeader | None:

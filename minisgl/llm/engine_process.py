@@ -58,6 +58,7 @@ class EngineProcess:
         except Exception as error:
             logger.exception("the engine died")
             self._fail(error)
+            parts.end_trace()
             parts.kill_ranks()
             return 1
         parts.close()

@@ -40,15 +40,17 @@ class SchedulerConfig:
         "pages kept for a request's output: estimate what such outputs took lately, full all of max_tokens",
         choices=("estimate", "full"),
     )
+    explain: bool = option(
+        True, "say why prompt tokens had to be computed, and estimate what a KV pool of another size would hit"
+    )
     ghost_tokens: int | None = option(
         None,
         "evicted tokens that are remembered, to tell them from tokens never seen; 0: none (default: as many as the KV"
         " pool has, at most 4194304)",
         minimum=0,
     )
-
-    explain: bool = option(
-        True, "say why prompt tokens had to be computed, and estimate what a KV pool of another size would hit"
+    trace: str | None = option(
+        None, "write what the engine does, step by step, to this file, to be opened at ui.perfetto.dev (default: no)"
     )
 
     @property
@@ -65,6 +67,8 @@ class SchedulerConfig:
     def __post_init__(self) -> None:
         check_choices(self)
         check_minimum(self)
+        if self.trace is not None and not isinstance(self.trace, str):
+            raise ValueError(f"trace={self.trace!r} is not the name of a file")
         if self.ghost_tokens is not None and not self.explain:
             raise ValueError(f"ghost_tokens={self.ghost_tokens!r} does nothing with explain=False")
         if self.cache_type == "naive":

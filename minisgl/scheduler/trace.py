@@ -1,0 +1,100 @@
+"""A trace of what the engine does, written while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from minisgl.message import StepRecord
+from minisgl.scheduler.trace_events import Event, TraceEvents
+from minisgl.utils.logging import get_logger
+
+EVERY_S = 0.25
+MAX_HELD = 4096  # records, while the disk is slow
+logger = get_logger(__name__)
+
+
+class TraceFile:
+    """A JSON array of events, one a line. Perfetto reads it without its end, too, so it may break off anywhere."""
+
+    def __init__(self, path: str | Path) -> None:
+        """OSError when the file cannot be written."""
+        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 - it is closed by `close`
+        self._encode = msgspec.json.Encoder().encode
+        self._separator = b"[\n"
+
+    def write(self, events: Iterable[Event]) -> None:
+        """In one go, and on its way to the disk."""
+        for event in events:
+            self._file.write(self._separator + self._encode(event))
+            self._separator = b",\n"
+        self._file.flush()
+
+    def end(self) -> None:
+        """The end of the array. What comes after it does nothing."""
+        self._file.write(b"\n]\n" if self._separator == b",\n" else b"[]\n")
+        self._file.close()
+
+    def close(self) -> None:
+        """However far it is, and though the disk be full."""
+        with contextlib.suppress(OSError):
+            self._file.close()
+
+
+class Trace:
+    """Takes records, and writes them from a thread of its own, so that no step waits for a disk."""
+
+    def __init__(self, path: str, pool_tokens: int) -> None:
+        """OSError when the file cannot be written."""
+        self._file = TraceFile(path)
+        self._events = TraceEvents(pool_tokens)
+        self._records: deque[StepRecord] = deque(maxlen=MAX_HELD)
+        self._num_put = self._num_written = 0
+        self._is_closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="minisgl-trace", daemon=True)
+        self._thread.start()
+
+    def put(self, record: StepRecord) -> None:
+        """The next one. Of very many that could not be written yet the oldest goes."""
+        self._records.append(record)
+        self._num_put += 1
+
+    def close(self) -> None:
+        """Write what is left, and the end. May be called twice."""
+        self._is_closing.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._file.write(self._events.beginning())
+            while not self._is_closing.wait(EVERY_S):
+                self._write_all()
+            self._write_all()
+            self._file.write(self._events.end())
+            self._file.end()
+        except OSError as error:
+            logger.error("the trace breaks off: %s", error)
+        finally:
+            self._file.close()
+        if lost := self._num_put - self._num_written:
+            logger.warning("the trace lacks %d of %d steps", lost, self._num_put)
+
+    def _write_all(self) -> None:
+        while self._records:
+            self._file.write(self._events.of(self._records.popleft()))
+            self._num_written += 1
+
+
+def check_trace(path: str) -> None:
+    """ValueError for a file that cannot be written. What it holds stays as it is."""
+    try:
+        with open(path, "ab"):
+            pass
+    except OSError as error:
+        raise ValueError(f"trace={path!r}: {error.strerror}") from error

@@ -1,0 +1,155 @@
+"""The trace says what the engine did, in the form that Perfetto reads."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from support.chrome_trace import arrows_of, check_trace, of, read_trace, slices_of, states_of
+from support.serving import Serving
+
+from minisgl.core import BatchOutput, BatchResult, ForwardInput
+from minisgl.message import RequestNow
+from minisgl.scheduler.trace import Trace
+from minisgl.scheduler.trace import check_trace as check_path
+from minisgl.scheduler.trace_events import TraceEvents
+
+
+def traced(serving: Serving, path: Path) -> Trace:
+    trace = Trace(str(path), pool_tokens=serving.manager.num_pages)
+    serving.scheduler.recorder.send_to(trace.put)
+    return trace
+
+
+class TimedOutput:
+    """The device begins with the launch, and is done when it is asked for the result."""
+
+    def __init__(self, output: BatchOutput, began: float) -> None:
+        self.output, self.began = output, began
+
+    def result(self) -> BatchResult:
+        return BatchResult(self.output.result().next_tokens, device_s=(self.began, self.began + 1e-6))
+
+
+@pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlap"])
+@pytest.mark.parametrize("reserve", ["full", "stingy"])
+def test_any_run_gives_a_trace_that_can_be_read(tmp_path: Path, overlap: bool, reserve: str) -> None:
+    serving = Serving(num_pages=24, max_extend_tokens=4, overlap=overlap, reserve=reserve)
+    trace = traced(serving, tmp_path / "trace.json")
+    serving.generate([[1, 2, 3, 4, 5, 6], [1, 2, 3, 9], [20, 21], [20, 22, 23], [30]], max_tokens=6)
+    trace.close()
+    events = read_trace(tmp_path / "trace.json")
+    check_trace(events)
+    slices = slices_of(events)
+    steps = serving.scheduler.stats().num_batches
+    assert sum(each["name"] == "launch" for each in slices["host"]) == steps
+    assert sum(each["name"] == "commit" for each in slices["scheduler"]) >= steps
+    for uid in range(5):
+        states = [state for state, _, _ in states_of(events, uid)]
+        assert states[:3] == ["waiting", "prefill", "decode"]
+        assert [phase for phase, _ in arrows_of(events, uid)][-1] == "f"
+    if reserve == "stingy":
+        assert serving.scheduler.stats().num_retracted > 0
+        assert any([state for state, _, _ in states_of(events, uid)].count("waiting") > 1 for uid in range(5))
+
+
+def test_an_arrow_goes_through_every_part_of_a_prompt_and_the_first_decode(tmp_path: Path) -> None:
+    serving = Serving(max_extend_tokens=2)
+    trace = traced(serving, tmp_path / "trace.json")
+    serving.generate([[1, 2, 3, 4, 5]], max_tokens=4)
+    trace.close()
+    arrows = arrows_of(read_trace(tmp_path / "trace.json"), 0)
+    assert arrows == [("s", "plan"), *[("t", "launch")] * 4, ("f", "commit")]
+
+
+def test_batches_are_named_by_what_they_hold(tmp_path: Path) -> None:
+    serving = Serving(max_extend_tokens=4)
+    trace = traced(serving, tmp_path / "trace.json")
+    now = iter(range(1000))
+
+    def forward(forward_input: ForwardInput) -> BatchOutput:
+        return TimedOutput(serving.engine.forward(forward_input), serving.scheduler.recorder._started_at + next(now))
+
+    serving.loop._forward = forward
+    serving.generate([[1, 2, 3, 4, 5, 6], [20, 21]], max_tokens=3)
+    trace.close()
+    events = read_trace(tmp_path / "trace.json")
+    device = slices_of(events)["device"]
+    assert [each["name"] for each in device] == ["prefill 4", "prefill 4", "decode 2", "decode 2"]
+    assert device[1]["args"]["prefills"] == ["request 0: 4..6", "request 1: 0..2"]
+    assert device[2]["args"]["decoding"] == [0, 1]
+    pool = [event["args"] for event in of(events, "C") if event["name"] == "pool tokens"]
+    assert all(sum(each.values()) == 64 for each in pool)
+    assert pool[-1]["in use"] == 0
+    assert pool[-1]["cached"] > 0
+
+
+def test_a_trace_that_breaks_off_can_be_read_up_to_there(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    serving = Serving()
+    trace = traced(serving, path)
+    serving.generate([[1, 2, 3]])
+    trace._write_all()  # as its thread does from time to time
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(path.read_text())
+    check_trace(read_trace(path))
+    trace.close()
+    trace.close()
+    assert json.loads(path.read_text()) == read_trace(path)
+
+
+def test_requests_that_are_not_over_end_with_the_trace(tmp_path: Path) -> None:
+    serving = Serving()
+    trace = traced(serving, tmp_path / "trace.json")
+    serving.submit([1, 2, 3], max_tokens=9)
+    for _ in range(3):
+        serving.step()
+    trace.close()
+    events = read_trace(tmp_path / "trace.json")
+    assert len(of(events, "b")) == len(of(events, "e")) == 4
+
+
+def test_requests_that_were_there_before_have_tracks_from_their_arrival() -> None:
+    request = RequestNow(
+        uid=3,
+        state="decode",
+        prompt_tokens=9,
+        cached_tokens=0,
+        done_tokens=9,
+        generated_tokens=1,
+        arrived_s=1.0,
+        admitted_s=2.5,
+        waits_for=None,
+    )
+    made = TraceEvents(64)
+    events = [*made.beginning([request]), *made.end()]
+    assert states_of(events, 3) == [("waiting", 1e6, 2.5e6), ("decode", 2.5e6, 2.5e6)]
+
+
+def test_a_disk_that_is_full_ends_the_trace_and_nothing_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = Serving()
+    trace = traced(serving, tmp_path / "trace.json")
+
+    def write(events: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(trace._file, "write", write)
+    with caplog.at_level(logging.WARNING):
+        assert serving.generate([[1, 2, 3]])
+        trace.close()
+    assert "the trace breaks off" in caplog.text
+    assert "the trace lacks" in caplog.text
+
+
+def test_a_file_that_cannot_be_written_is_an_error_that_names_the_option(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nowhere" / "trace.json"):
+        with pytest.raises(ValueError, match=r"^trace='.*': "):
+            check_path(str(path))
+    path = tmp_path / "there.json"
+    path.write_text("kept")
+    check_path(str(path))
+    assert path.read_text() == "kept"
