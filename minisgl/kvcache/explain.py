@@ -94,7 +94,8 @@ class Explainer:
         for branches in _branches(live, known):
             best = best or next(reversed(branches.values())).token_bytes
             for page in self._alike(branches, wanted):
-                if (common := _common_bytes(page, wanted)) > num_bytes:
+                common = _common_bytes(page, wanted)
+                if common > num_bytes or common == num_bytes == len(best):  # of equals, one that goes on
                     num_bytes, best = common, branches[page].token_bytes
         left_at = (known.end + num_bytes) // TOKEN_BYTES
         if left_at in (0, len(tokens) // TOKEN_BYTES):  # nothing comes close, or nothing is new

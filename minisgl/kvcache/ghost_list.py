@@ -177,6 +177,7 @@ class GhostList:
             ghost.token_bytes = run[common:]
             hang(leaf, begin + common, ghost.token_bytes[: self._page_bytes], ghost)
         else:
+            ghost.token_bytes = b""
             self._num_runs -= 1
         return common
 
@@ -188,6 +189,7 @@ class GhostList:
         self._take_off(ghost)
         self._num_runs -= 1
         self._num_bytes -= len(ghost.token_bytes)
+        ghost.token_bytes = b""  # it stays in the order of age for a while
 
     def _take_off(self, ghost: Ghost) -> None:
         fork = ghost.fork

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from minisgl.core import Explanation
+from minisgl.core import Cause
 from minisgl.kvcache.capacity_curve import CapacityCurve
 from minisgl.message import EngineStats, FinishReason
 from minisgl.scheduler.cache_manager import CacheManager
@@ -15,7 +15,10 @@ from minisgl.utils.arrays import Int32Array
 
 @dataclass(slots=True)
 class Counters:
-    """Totals since the start, as in `EngineStats`. curve: what other pools would hit, if it is to be known."""
+    """Totals since the start, as in `EngineStats`. curve: what other pools would hit, if it is to be known.
+
+    causes: every one, if admissions are explained; else none.
+    """
 
     curve: CapacityCurve | None = None
     queried_tokens: int = 0
@@ -28,13 +31,14 @@ class Counters:
     num_batches: int = 0
     num_retracted: int = 0
     host_s: float = 0.0
-    causes: dict[str, int] = field(default_factory=dict)
+    causes: dict[Cause, int] = field(default_factory=dict)
     started_at: float = field(default_factory=time.perf_counter)
 
     def admitted(self, request: Request) -> None:
         """It has its pages for the first time; those of its prompt that others had computed are hits."""
         if request.explanation is not None:
-            self.explained(request.explanation)
+            for cause, num_tokens in request.explanation.causes.items():
+                self.causes[cause] += num_tokens
         if request.reuses_prefix:
             self.queried_tokens += request.prompt_len
             self.hit_tokens += request.hit_len
@@ -46,11 +50,6 @@ class Counters:
         assert request.allocation is not None
         if self.curve is not None and not request.allocation.is_stale:
             self.curve.stored(ids, request.namespace)
-
-    def explained(self, explanation: Explanation) -> None:
-        """Of a request that was admitted for the first time."""
-        for cause, num_tokens in explanation.causes.items():
-            self.causes[cause] = self.causes.get(cause, 0) + num_tokens
 
     def ended(self, reason: FinishReason) -> None:
         if reason == "abort":
@@ -82,7 +81,7 @@ class Counters:
             num_retracted=self.num_retracted,
             host_s=self.host_s,
             uptime_s=time.perf_counter() - self.started_at,
-            causes=self.causes.copy(),
+            causes=dict[str, int](self.causes),
             capacity_hits=self.curve.hits if self.curve is not None else (),
             capacity_queried=self.curve.queried if self.curve is not None else 0,
         )

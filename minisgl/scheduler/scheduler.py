@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from minisgl.core import Batch, BatchResult, Limits
+from minisgl.core import CAUSES, Batch, BatchResult, Limits
 from minisgl.core.reqs import Reqs
 from minisgl.env import ENV
 from minisgl.kvcache.base import Namespace
@@ -69,7 +69,7 @@ class Scheduler:
         estimates = RESERVES[reserve]()
         self._admission = Admission(cache_manager, estimates, policy, max_overtakes, lookahead)
         self._admitted: dict[int, Request] = {}  # until their pages are released
-        self._counters = counters = Counters(curve)
+        self._counters = counters = Counters(curve, causes=dict.fromkeys(CAUSES, 0) if cache_manager.explains else {})
         self._replies: list[Reply] = []
         self.has_announced = False  # whether some reply is better sent before the batch is computed
         self.recorder = Recorder(cache_manager, self._admission, self._admitted, counters.started_at)

@@ -6,6 +6,7 @@ import pytest
 from support.kv_oracle import reference
 from support.serving import Serving
 
+from minisgl.core import CAUSES
 from minisgl.message import EngineStats
 
 OVERLAP = pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlap"])
@@ -102,6 +103,7 @@ def test_statistics_count_what_happened() -> None:
         num_batches=stats.num_batches,
         host_s=stats.host_s,
         uptime_s=stats.uptime_s,
+        causes=dict.fromkeys(CAUSES, 0) | {"never_seen": 41 + 50, "joined": 40, "last_token": 1},
     )
     assert stats == wanted
     assert stats.uptime_s > 0
