@@ -11,9 +11,9 @@ from minisgl.tokenizer import Tokenizer, text_around, text_pieces
 from minisgl.utils.arrays import Int32Array
 
 REACH = 8  # tokens that are shown on either side of a position
-# As they follow each other in a prompt. Of what is not found the known comes first; the last token is always the last.
+# As they follow each other in a prompt.
 IN_ORDER: tuple[Cause, ...] = (
-    "hit", "joined", "evicted", "below_page", "other_namespace", "never_seen", "not_looked_up", "last_token"
+    "hit", "joined", "evicted", "other_namespace", "below_page", "never_seen", "not_looked_up", "last_token"
 )  # fmt: skip
 
 
@@ -50,7 +50,7 @@ class Explained(NamedTuple):
         return [Segment(*part, text) for part, text in zip(parts, texts, strict=True)]
 
     def around(self, tokenizer: Tokenizer) -> Around | None:
-        """None if it left nothing: all of it is known."""
+        """None if it left nothing: all of it is known, or nothing was looked up."""
         window = Window.of(self)
         return None if window is None else window.around(tokenizer)
 
@@ -64,9 +64,9 @@ class Window(NamedTuple):
 
     @classmethod
     def of(cls, explained: Explained) -> Window | None:
-        """Around where it left what came closest; None if it left nothing."""
+        """Around where it left what came closest; None if it left nothing, or nothing was looked up."""
         ids, left_at = explained.input_ids, explained.explanation.left_at
-        if left_at >= len(ids):
+        if left_at >= len(ids) or explained.explanation.not_looked_up:
             return None
         begin = max(0, left_at - REACH - 4)  # the first character shown may begin before
         return cls(tuple(ids[begin : left_at + REACH].tolist()), left_at - begin, explained.explanation.branch)

@@ -52,16 +52,34 @@ class Reasons:
         return Reasons({cause: tokens + self.causes[cause] for cause, tokens in other.causes.items()})
 
 
-def public(explanation: Explanation) -> Explanation:
-    """What a client may know."""
-    unseen = explanation.never_seen + explanation.other_namespace
-    return msgspec.structs.replace(explanation, never_seen=unseen, other_namespace=0, branch=())
+def public(explained: Explained) -> Explained:
+    """The same as it would be if nobody had anything cached under another salt.
+
+    What others have makes a difference only where the prompt is not known to its own salt to the end: there it takes
+    tokens from never_seen, and from below_page those that fill a page with the others' ones, and makes its last token
+    one that had to be computed anyway.
+    """
+    ids, explanation = explained
+    if explanation.not_looked_up or explanation.left_at == len(ids):
+        return Explained(ids, msgspec.structs.replace(explanation, branch=()))
+    found = explanation.hit + explanation.joined + explanation.evicted
+    below_page = max(0, explanation.left_at - found)
+    own = msgspec.structs.replace(
+        explanation,
+        below_page=below_page,
+        other_namespace=0,
+        last_token=0,
+        never_seen=len(ids) - found - below_page,
+        branch=(),
+    )
+    return Explained(ids, own)
 
 
 def told(explained: Explained, tokenizer: Tokenizer) -> PromptExplanation:
     """To a client, of a prompt of its own."""
-    ids, explanation = explained.input_ids, public(explained.explanation)
-    found = Explained(ids, explanation).around(tokenizer)
+    own = public(explained)
+    ids, explanation = own
+    found = own.around(tokenizer)
     return PromptExplanation(
         prompt_tokens=len(ids),
         cached_tokens=explanation.hit + explanation.joined,
@@ -75,14 +93,14 @@ def told(explained: Explained, tokenizer: Tokenizer) -> PromptExplanation:
 
 def told_in_full(explained: Explained, tokenizer: Tokenizer) -> ExplainedPrompt:
     """The same with the text of each cause."""
-    segments = Explained(explained.input_ids, public(explained.explanation)).segments(tokenizer)
+    segments = public(explained).segments(tokenizer)
     fields = msgspec.structs.asdict(told(explained, tokenizer))
     return ExplainedPrompt(**fields, segments=[CauseSegment(*segment) for segment in segments])
 
 
 def told_of_several(prompts: Sequence[Explained]) -> PromptExplanation:
     """Sums."""
-    explanations = [public(prompt.explanation) for prompt in prompts]
+    explanations = [public(prompt).explanation for prompt in prompts]
     return PromptExplanation(
         prompt_tokens=sum(len(prompt.input_ids) for prompt in prompts),
         cached_tokens=sum(explanation.hit + explanation.joined for explanation in explanations),
