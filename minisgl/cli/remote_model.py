@@ -9,9 +9,11 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from minisgl.cli.address import Address
+from minisgl.cli.capacity import capacity_lines
 from minisgl.cli.chat_model import Message, Piece
 from minisgl.cli.report import Totals
 from minisgl.core import SamplingParams
+from minisgl.message import EngineStats, hit_rates
 
 TIMEOUT_S = 600.0  # of silence: a server computes a long prompt for a while
 NOT_SENT = {"logprobs", "prompt_logprobs", "n"}  # a chat shows none of them
@@ -52,7 +54,7 @@ class RemoteModel:
             connection.close()
 
     def stats(self) -> str:
-        """What the server says of itself, a line for each value; the last one is the hit rate since its start."""
+        """What the server says of itself, a line for each value; the last ones are hit rates since its start."""
         try:
             status, body = self._get("/get_server_info")
             if status != 200:
@@ -135,10 +137,12 @@ def _message_of(body: bytes, status: int) -> str:
 
 
 def _hit_rate(info: Any) -> list[str]:
-    """A line, from the totals that minisgl's server has; none of another server, or before the first prompt."""
+    """Lines from the totals that minisgl's server has; none of another server, or before the first prompt."""
     try:
         (state,) = info["internal_states"]
-        return [f"hit_rate: {state['hit_tokens'] / state['queried_tokens']:.1%}"]
+        rate = f"hit_rate: {state['hit_tokens'] / state['queried_tokens']:.1%}"
+        stats = EngineStats(capacity_hits=state["capacity_hits"], capacity_queried=state["capacity_queried"])
+        return [rate, *capacity_lines(hit_rates(stats))]
     except (LookupError, TypeError, ValueError, ZeroDivisionError):
         return []
 

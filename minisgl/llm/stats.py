@@ -6,11 +6,15 @@ import threading
 from typing import Any
 
 from minisgl.llm.stream import Output, choices_of
-from minisgl.message import EngineStats
+from minisgl.message import EngineStats, hit_rates
 
 
 class Stats:
-    """Counts finished prompts; safe between threads. hit_rate: cached prompt tokens over all prompt tokens."""
+    """Counts finished prompts; safe between threads.
+
+    hit_rate: cached prompt tokens over all prompt tokens. capacity_hit_rates: by estimate, those of pools so many times
+    as large; None where it is not known.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -33,6 +37,7 @@ class Stats:
                 "cached_tokens": self._cached_tokens,
                 "generated_tokens": self._generated_tokens,
                 "hit_rate": self._cached_tokens / max(1, self._prompt_tokens),
+                "capacity_hit_rates": dict(hit_rates(engine)),
                 "computed_tokens": engine.computed_tokens,
                 "num_retracted": engine.num_retracted,
                 "num_batches": engine.num_batches,

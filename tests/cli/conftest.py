@@ -72,7 +72,12 @@ class FakeLLM:
         return self._stream([messages[-1]["content"]])
 
     def stats(self) -> dict[str, Any]:
-        return {"num_pages": 64, "page_size": 16, "hit_rate": 0.75}
+        return {
+            "num_pages": 64,
+            "page_size": 16,
+            "hit_rate": 0.75,
+            "capacity_hit_rates": {0.5: 0.625, 1: 0.75, 2: 0.875},
+        }
 
     def tree(self) -> str:
         return "root\n└── [12 tokens]"

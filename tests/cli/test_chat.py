@@ -32,7 +32,7 @@ def test_exit_ends_before_the_input_does(run, fake_llm):
 def test_stats_shows_the_tree_and_the_hit_rate(run, fake_llm):
     done = run("chat", stdin="/stats\n")
     assert "[12 tokens]" in done.out
-    assert "hit_rate: 75.0%" in done.out
+    assert "hit_rate: 75.0%\nhit_rate of other pools, estimated: 0.5x 62.5%, 2x 87.5%\n" in done.out
 
 
 def test_help_lists_the_commands_and_an_unknown_one_points_there(run, fake_llm):

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+STATE = {"hit_tokens": 3, "queried_tokens": 8, "capacity_hits": [1, 3, 4, 5, 5], "capacity_queried": 8}
 FAULTS = {
     "refused": "HTTP 400 with an error object",
     "plain-500": "HTTP 500 with a page",
@@ -83,7 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         known = {
             "/v1/models": {"object": "list", "data": [{"id": self.server.model, "object": "model"}]},
-            "/get_server_info": {"version": "1.2.3", "internal_states": [{"hit_tokens": 3, "queried_tokens": 8}]},
+            "/get_server_info": {"version": "1.2.3", "internal_states": [STATE]},
         }
         body = known.get(self.path)
         self._send(404 if body is None else 200, body or {"error": {"message": "not here"}})
