@@ -81,7 +81,7 @@ class Counters:
             num_retracted=self.num_retracted,
             host_s=self.host_s,
             uptime_s=time.perf_counter() - self.started_at,
-            causes=dict[str, int](self.causes),
+            causes=dict[str, int](self.causes.items()),
             capacity_hits=self.curve.hits if self.curve is not None else (),
             capacity_queried=self.curve.queried if self.curve is not None else 0,
         )
