@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 def make_reporter(config: ServerConfig) -> Reporter:
     """For people when stderr is a terminal and they did not ask for JSON; else lines of the log."""
     if config.log_json or not sys.stderr.isatty():
-        return Reporter()
-    return TerminalReporter(Console(stderr=True, highlight=False))
+        return Reporter(config.ui)
+    return TerminalReporter(Console(stderr=True, highlight=False), config.ui)
 
 
 class TerminalReporter(Reporter):
     """The start is drawn; everything later is a line of the log, as anywhere."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, has_page: bool = True) -> None:
+        super().__init__(has_page)
         self._console = console
         self._progress = Progress(
             SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console, transient=True
@@ -46,19 +47,19 @@ class TerminalReporter(Reporter):
     def ready(self, address: str, model: str, info: EngineInfo, seconds: float) -> None:
         self._progress.stop()
         table = Table.grid(padding=(0, 2))
-        for name, value in rows_of(address, model, info, seconds):
+        for name, value in self._rows(address, model, info, seconds):
             table.add_row(f"[dim]{name}[/]", escape(value))
         self._console.print(Panel(table, title=f"minisgl {__version__}", expand=False))
 
     def close(self) -> None:
         self._progress.stop()
 
-
-def rows_of(address: str, model: str, info: EngineInfo, seconds: float) -> list[tuple[str, str]]:
-    """What to show: name and value."""
-    return [
-        ("model", f"{model}, loaded in {seconds:.1f} s"),
-        *facts_of(info).items(),
-        ("API", f"{address}/v1"),
-        ("stop", "Ctrl-C"),
-    ]
+    def _rows(self, address: str, model: str, info: EngineInfo, seconds: float) -> list[tuple[str, str]]:
+        """What to show: name and value."""
+        return [
+            ("model", f"{model}, loaded in {seconds:.1f} s"),
+            *facts_of(info).items(),
+            ("API", f"{address}/v1"),
+            *([("page", f"{address}/")] if self._has_page else []),
+            ("stop", "Ctrl-C"),
+        ]

@@ -14,7 +14,10 @@ logger = get_logger(__name__)
 
 
 class Reporter:
-    """One method for each thing that happens. Times are in seconds."""
+    """One method for each thing that happens. Times are in seconds. has_page: whether the server shows one at /."""
+
+    def __init__(self, has_page: bool = True) -> None:
+        self._has_page = has_page
 
     def loading(self, address: str, model: str) -> None:
         logger.info("listening on %s, loading %s", address, model)
@@ -43,7 +46,7 @@ class Reporter:
 
     def ready(self, address: str, model: str, info: EngineInfo, seconds: float) -> None:
         logger.info("%s is loaded after %.1f s: %s", model, seconds, ", ".join(map(" ".join, facts_of(info).items())))
-        logger.info("serving %s on %s", model, address)
+        logger.info("serving %s on %s%s", model, address, f", for people at {address}/" if self._has_page else "")
 
     def draining(self, num_open: int, timeout: float) -> None:
         logger.info(

@@ -121,8 +121,16 @@ def test_on_a_terminal_the_start_is_drawn_with_what_auto_became() -> None:
         "float32 on cpu",
         "65,536 tokens in pages of 16",
         "http://127.0.0.1:9/v1",
+        "http://127.0.0.1:9/ ",
     ):
         assert words in screen.getvalue()
+
+
+def test_a_server_without_a_page_names_none() -> None:
+    screen = io.StringIO()
+    TerminalReporter(Console(file=screen, width=100), has_page=False).ready("http://127.0.0.1:9", "m", INFO, 2.5)
+    assert "http://127.0.0.1:9/v1" in screen.getvalue()
+    assert "page " not in screen.getvalue()
 
 
 def test_the_start_says_who_is_next_and_what_goes_first() -> None:
