@@ -204,5 +204,6 @@ def _named(kind: str, process: int, thread: int, **args: Any) -> Event:
 
 
 def _async(phase: str, uid: int, name: str, at: int, args: dict[str, Any] | None = None) -> Event:
-    event = {"ph": phase, "cat": "request", "id": hex(uid), "name": name, "pid": REQUESTS, "tid": 0, "ts": at / 1000}
+    track = {"cat": "request", "id2": {"local": hex(uid)}, "pid": REQUESTS, "tid": 0}  # local: of that process
+    event = {"ph": phase, "name": name, "ts": at / 1000, **track}
     return event | {"args": args} if args else event

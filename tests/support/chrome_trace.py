@@ -11,8 +11,8 @@ Event = dict[str, Any]
 NEEDED = {
     "M": {"name", "pid", "args"},
     "X": {"name", "pid", "tid", "ts", "dur"},
-    "b": {"name", "cat", "id", "pid", "ts"},
-    "e": {"name", "cat", "id", "pid", "ts"},
+    "b": {"name", "cat", "id2", "pid", "ts"},
+    "e": {"name", "cat", "id2", "pid", "ts"},
     "s": {"name", "cat", "id", "pid", "tid", "ts"},
     "t": {"name", "cat", "id", "pid", "tid", "ts"},
     "f": {"name", "cat", "id", "pid", "tid", "ts", "bp"},
@@ -83,7 +83,7 @@ def _check_slices(events: list[Event]) -> None:
 
 
 def _check_tracks(events: list[Event]) -> None:
-    for identity in {event["id"] for event in of(events, "b", "e")}:
+    for identity in {event["id2"]["local"] for event in of(events, "b", "e")}:
         stack: list[str] = []
         at = 0.0
         for event in _track(events, identity):
@@ -96,7 +96,9 @@ def _check_tracks(events: list[Event]) -> None:
 
 
 def _track(events: list[Event], identity: str) -> list[Event]:
-    return sorted((each for each in of(events, "b", "e") if each["id"] == identity), key=lambda event: event["ts"])
+    return sorted(
+        (each for each in of(events, "b", "e") if each["id2"]["local"] == identity), key=lambda event: event["ts"]
+    )
 
 
 def _check_arrows(events: list[Event]) -> None:
