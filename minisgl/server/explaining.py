@@ -42,7 +42,8 @@ class Reasons:
 
     @classmethod
     def of(cls, explanation: Explanation) -> Reasons:
-        return cls(explanation.causes, explanation.left_at, explanation.evicted_s, explanation.evicted_tokens)
+        left_at = _left_at(explanation)
+        return cls(explanation.causes, left_at, explanation.evicted_s, explanation.evicted_tokens)
 
     def with_window(self, explained: Explained) -> Reasons:
         return replace(self, window=Window.of(explained))
@@ -50,6 +51,11 @@ class Reasons:
     def plus(self, other: Reasons) -> Reasons:
         """Of one prompt more."""
         return Reasons({cause: tokens + self.causes[cause] for cause, tokens in other.causes.items()})
+
+
+def _left_at(explanation: Explanation) -> int | None:
+    """None if nothing was looked up."""
+    return None if explanation.not_looked_up else explanation.left_at
 
 
 def public(explained: Explained) -> Explained:
@@ -84,7 +90,7 @@ def told(explained: Explained, tokenizer: Tokenizer) -> PromptExplanation:
         prompt_tokens=len(ids),
         cached_tokens=explanation.hit + explanation.joined,
         causes={cause: getattr(explanation, cause) for cause in PUBLIC_CAUSES},
-        left_at=explanation.left_at,
+        left_at=_left_at(explanation),
         evicted_s=explanation.evicted_s,
         evicted_tokens=explanation.evicted_tokens,
         around=None if found is None else Around(found.before, found.after),

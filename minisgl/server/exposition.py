@@ -14,7 +14,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from minisgl.core import CAPACITY_FACTORS
+from minisgl.core import CAPACITY_FACTORS, CAUSES
 from minisgl.server.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -58,6 +58,12 @@ FAMILIES = (
         label="capacity",
     ),
     Family("prefix_cache_would_query_tokens", "counter", "Prompt tokens of which that is said; 0 with --no-explain."),
+    Family(
+        "prompt_tokens_by_cause",
+        "counter",
+        "Prompt tokens of admitted requests, by why they were computed, or not.",
+        label="cause",
+    ),
     Family("num_preemptions", "counter", "Times that a running sequence gave up its pages.", "vllm:num_preemptions"),
     Family("prompt_tokens_computed", "counter", "Prompt tokens that the engine computed."),
     Family("engine_steps", "counter", "Batches that the engine has launched."),
@@ -160,6 +166,7 @@ def _of_engine(stats: EngineStats | None) -> dict[str, Values]:
         "prefix_cache_queries": {"": stats.queried_tokens},
         "prefix_cache_hits": {"": stats.hit_tokens},
         "prefix_cache_evicted_tokens": {"": stats.evicted_tokens},
+        "prompt_tokens_by_cause": {cause: stats.causes.get(cause, 0) for cause in CAUSES},
         "num_preemptions": {"": stats.num_retracted},
         "prompt_tokens_computed": {"": stats.computed_tokens},
         "engine_steps": {"": stats.num_batches},

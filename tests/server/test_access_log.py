@@ -4,12 +4,15 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from support.server_app import ask, make_app
 
+from minisgl.core import Explanation
 from minisgl.env import ENV
 from minisgl.server.access_log import fields_of, log_request
+from minisgl.server.explaining import Reasons
 from minisgl.server.logs import FOREIGN, install_logs
 from minisgl.server.records import RequestRecord
 from minisgl.utils.logging import ROOT
@@ -56,6 +59,49 @@ def test_a_request_that_generated_is_one_line_with_its_tokens_and_times(capsys: 
     (line,) = capsys.readouterr().err.splitlines()
     times = "queue=1.2ms first=40.0ms finish=stop total=500.0ms"
     assert line.endswith(f"POST /v1/completions 200 req-1 prompt=37 cached=36 generated=8 {times}")
+
+
+def with_reasons(*explanations: Explanation) -> RequestRecord:
+    record = replace(GENERATED, prompt_tokens=600)
+    for explanation in explanations:
+        record.note_reasons(Reasons.of(explanation))
+    return record
+
+
+def test_a_line_says_why_tokens_were_computed_and_where_the_prompt_left_the_cache(capsys: Capture) -> None:
+    install()
+    gone = {"evicted": 512, "evicted_s": 12.4, "evicted_tokens": 4096, "left_at": 548}
+    log_request(with_reasons(Explanation(hit=36, never_seen=52, **gone)))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert " prompt=600 cached=36 evicted=512(12s ago) never_seen=52 left_at=548 generated=8 " in line
+
+
+@pytest.mark.parametrize(
+    ("explanation", "words"),
+    [
+        (Explanation(hit=599, last_token=1, left_at=600), ""),
+        (Explanation(evicted=599, last_token=1, left_at=600, evicted_s=1800.0), " evicted=599(30min ago)"),
+        (Explanation(hit=8, joined=64, never_seen=528, left_at=72), " joined=64 never_seen=528 left_at=72"),
+        (Explanation(other_namespace=599, last_token=1), " other_namespace=599 left_at=0"),
+        (Explanation(not_looked_up=600), " not_looked_up=600"),
+    ],
+)
+def test_a_line_is_silent_about_what_is_as_usual(explanation: Explanation, words: str, capsys: Capture) -> None:
+    install()
+    log_request(with_reasons(explanation))
+    line = capsys.readouterr().err
+    assert f" cached=36{words} generated=8 " in line
+
+
+def test_the_fields_have_causes_of_all_prompts_and_the_place_of_an_only_one() -> None:
+    one = Explanation(hit=3, evicted=4, never_seen=1, left_at=7, evicted_s=2.00000049, evicted_tokens=9)
+    fields = fields_of(with_reasons(one))
+    assert fields["causes"] == {"hit": 3, "evicted": 4, "never_seen": 1}
+    assert (fields["left_at"], fields["evicted_s"], fields["evicted_tokens"]) == (7, 2.0, 9)
+    of_two = fields_of(with_reasons(one, Explanation(never_seen=2)))
+    assert of_two["causes"] == {"hit": 3, "evicted": 4, "never_seen": 3}
+    assert {"left_at", "evicted_s", "evicted_tokens"}.isdisjoint(of_two)
+    assert "causes" not in fields_of(GENERATED)
 
 
 def test_another_request_is_one_line_too(capsys: Capture) -> None:

@@ -92,4 +92,6 @@ def test_where_nothing_is_known_there_is_no_header() -> None:
 
 def test_where_nothing_was_looked_up_there_is_no_position() -> None:
     made = told(explained(Explanation(not_looked_up=NUM)), TOKENIZER)
-    assert (made.causes["not_looked_up"], made.causes["never_seen"], made.around) == (NUM, 0, None)
+    assert (made.causes["not_looked_up"], made.causes["never_seen"]) == (NUM, 0)
+    assert (made.left_at, made.around) == (None, None)
+    assert b"left-at" not in headers_of(made)[0][1]

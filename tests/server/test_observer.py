@@ -3,10 +3,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from support.server_app import make_state
 
+from minisgl.core import Explanation
+from minisgl.llm.explained import Window
 from minisgl.server import observer as module
+from minisgl.server.config import ServerConfig
+from minisgl.server.explaining import Reasons
 from minisgl.server.records import RequestRecord
 from minisgl.server.state import ServerState
 
@@ -105,3 +110,32 @@ def test_a_request_that_failed_before_its_first_token_has_none(clock: Clock) -> 
     observer.finished("error", [])
     assert record.first_token_s is None
     assert state.metrics.first_token_s.count == 0
+
+
+def test_the_admission_is_noted_whenever_it_comes_and_once_for_each_prompt(clock: Clock) -> None:
+    """Before the first token or with it; of a prompt with several choices the first one's."""
+    state = make_state()
+    observer, record = follow(state, clock, 5, 7)
+    observer.numbered((8, 9, 10, 11))
+    early = {"queue_s": 0.25, "explanation": Explanation(hit=4, never_seen=1, left_at=4)}
+    observer.deltas([{**delta(), **early}, {**delta(choice=1), **early, "queue_s": 0.5}])
+    assert (record.reasons, record.queue_s) == (Reasons.of(early["explanation"]), 0.5)
+    observer.deltas([delta(1), {**delta(1, index=1), "explanation": Explanation(never_seen=7)}])
+    assert record.reasons is not None
+    assert {cause: tokens for cause, tokens in record.reasons.causes.items() if tokens} == {"hit": 4, "never_seen": 8}
+    assert (record.uids, record.reasons.window) == ((8, 9, 10, 11), None)
+
+
+def test_the_tokens_around_are_kept_only_where_texts_may_be_shown(clock: Clock) -> None:
+    found = Explanation(hit=4, never_seen=96, left_at=4, branch=(1, 2))
+    for shows in (False, True):
+        state = make_state(ServerConfig(ui_show_text=shows))
+        record = RequestRecord("req-1")
+        state.book.open(record)
+        observer = state.observe()
+        prompts: list[Any] = [SimpleNamespace(input_ids=np.arange(100, dtype=np.int32))]
+        observer.started("req-1", "/generate", prompts)
+        observer.deltas([{**delta(), "explanation": found}])
+        assert record.reasons is not None
+        assert record.reasons.window == (Window(tuple(range(12)), 4, (1, 2)) if shows else None)
+        assert len(str(record)) < 1000

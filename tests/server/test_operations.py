@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from support.server_app import ask, make_app, make_state
 
+from minisgl.core import CAUSES
 from minisgl.llm import EngineDied
 from minisgl.message import EngineStats
 from minisgl.server import operations
@@ -95,7 +96,13 @@ def test_every_family_is_shown_from_the_first_scrape_on_but_those_that_have_no_l
     for family in FAMILIES:
         suffix = {"gauge": "", "counter": "_total", "histogram": "_bucket"}[family.kind]
         shown = f"minisgl_{family.name}{suffix}" in names
-        assert shown == (family.kind != "counter" or family.label is None), family
+        assert shown == (family.kind != "counter" or family.label in (None, "cause")), family
+
+
+def test_every_cause_is_shown_from_the_first_scrape_on() -> None:
+    samples = scrape(make_state(engine=engine_with(replace(STATS, causes={"hit": 750, "evicted": 32}))))
+    causes = {**dict.fromkeys(CAUSES, 0), "hit": 750, "evicted": 32}
+    assert samples["minisgl_prompt_tokens_by_cause_total"] == {(cause,): tokens for cause, tokens in causes.items()}
 
 
 def test_the_engines_numbers_are_shown() -> None:

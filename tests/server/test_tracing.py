@@ -10,6 +10,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
+from minisgl.core import Explanation
+from minisgl.server.explaining import Reasons
 from minisgl.server.records import RequestRecord
 from minisgl.server.tracing import Tracing, start_tracing
 
@@ -58,6 +60,16 @@ def test_a_request_is_a_span_with_the_names_of_the_genai_conventions() -> None:
     assert attributes["gen_ai.response.time_to_first_chunk"] == 0.25
     assert "minisgl.queue_time" not in attributes
     assert span.status.status_code is StatusCode.UNSET
+
+
+def test_a_span_says_why_prompt_tokens_were_computed() -> None:
+    (span,) = spans_of(record(reasons=Reasons.of(Explanation(hit=36, never_seen=1, left_at=36))))
+    attributes = {name: value for name, value in span.attributes.items() if name.startswith("minisgl.")}
+    assert attributes == {
+        "minisgl.prompt_tokens.hit": 36,
+        "minisgl.prompt_tokens.never_seen": 1,
+        "minisgl.prefix_left_at": 36,
+    }
 
 
 def test_a_clients_trace_goes_on_in_ours() -> None:

@@ -22,8 +22,9 @@ class PromptExplanation(msgspec.Struct, kw_only=True):
     """Of one prompt, or sums over several, of which left_at, evicted_s, evicted_tokens and around are null.
 
     cached_tokens: hit and joined. causes: tokens by cause: hit, joined, evicted, below_page, last_token, never_seen,
-    not_looked_up. left_at: how many tokens it has in common with what came closest. evicted_s, evicted_tokens: how long
-    ago the first of the evicted ones went, null if none did. around: null if all of the prompt was known.
+    not_looked_up. left_at: how many tokens it has in common with what came closest; null if nothing was looked up.
+    evicted_s, evicted_tokens: how long ago the first of the evicted ones went, null if none did. around: null if all of
+    the prompt was known.
     """
 
     prompt_tokens: int

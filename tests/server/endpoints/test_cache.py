@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.asgi import CHAT, COMPLETIONS, GENERATE, HI, Api, ids_of
+from support.asgi import CHAT, COMPLETIONS, GENERATE, HI, TOKENIZER, Api, ids_of
 from support.server_app import ask
 from support.tiny_model import BOS
 
-from minisgl.core import Limits
+from minisgl.core import Explanation, Limits
 from minisgl.server.config import ServerConfig
 
-PROBE, PURGE = "/cache/probe", "/cache/purge"
+PROBE, EXPLAIN, PURGE = "/cache/probe", "/cache/explain", "/cache/purge"
 BODIES: dict[str, dict[str, Any]] = {GENERATE: {"text": "Hi"}, COMPLETIONS: {"prompt": "Hi"}, CHAT: {"messages": HI}}
 
 
@@ -51,10 +51,45 @@ def test_a_prompt_of_the_whole_context_can_be_probed(api: Api) -> None:
     "body", [{}, {"prompt": "x", "messages": HI}, {"prompt": "x", "input_ids": [1]}, {"prompt": ""}]
 )
 def test_a_probe_wants_one_prompt(api: Api, body: dict[str, Any]) -> None:
-    assert api.error(400, PROBE, **body)["param"] == "prompt"
+    for path in (PROBE, EXPLAIN):
+        assert api.error(400, path, **body)["param"] == "prompt"
 
 
-@pytest.mark.parametrize("path", [PROBE, PURGE])
+def test_an_explanation_is_of_the_tokens_that_a_request_would_have_with_the_text_of_each_cause(api: Api) -> None:
+    text = "You are 🦀. It is 12:07."
+    num = len(ids_of(text))
+    api.link.explanation = Explanation(hit=10, never_seen=num - 10, left_at=10, branch=tuple(ids_of("secret")))
+    found = api.whole(EXPLAIN, prompt=text, cache_salt="mine")
+    assert (api.link.probes[-1].input_ids.tolist(), api.link.probes[-1].cache_salt) == (ids_of(text), "mine")
+    assert found["segments"] == [
+        {"cause": "hit", "tokens": 10, "text": "You are "},
+        {"cause": "never_seen", "tokens": num - 10, "text": "🦀. It is 12:07."},
+    ]
+    assert found["around"] == {"before": "u are ", "after": "🦀. It i"}
+    assert (found["prompt_tokens"], found["cached_tokens"], found["left_at"]) == (num, 10, 10)
+    assert api.link.requests == []
+
+
+def test_a_chat_and_token_ids_are_explained_as_they_would_be_computed(api: Api) -> None:
+    for body in ({"messages": HI}, {"input_ids": [5, 6, 7]}):
+        api.link.explanation = Explanation(never_seen=3)
+        found = api.whole(EXPLAIN, **body)
+        ids = api.link.probes[-1].input_ids.tolist()
+        assert found["prompt_tokens"] == len(ids)
+    assert ids == [5, 6, 7]
+    assert "".join(segment["text"] for segment in found["segments"]) == TOKENIZER.decode(ids, False)
+
+
+def test_an_explanation_never_says_what_others_have(api: Api) -> None:
+    api.link.explanation = Explanation(hit=1, other_namespace=4, last_token=1, left_at=1, branch=tuple(ids_of("xyz")))
+    response = api.post(EXPLAIN, prompt="Hi you")
+    assert response.json()["causes"]["never_seen"] == 5
+    assert [segment["cause"] for segment in response.json()["segments"]] == ["hit", "never_seen"]
+    assert "xyz" not in response.text
+    assert "namespace" not in response.text
+
+
+@pytest.mark.parametrize("path", [PROBE, EXPLAIN, PURGE])
 @pytest.mark.parametrize(
     "body", [{"input_ids": []}, {"input_ids": [300]}, {"input_ids": ["a"]}, {"messages": []}, {"cache_salt": ""}]
 )
@@ -63,7 +98,7 @@ def test_what_no_request_can_have_is_refused_by_name(api: Api, path: str, body: 
     assert api.error(400, path, **body, **more)["param"].partition("[")[0] == next(iter(body))
 
 
-@pytest.mark.parametrize("path", [PROBE, PURGE])
+@pytest.mark.parametrize("path", [PROBE, EXPLAIN, PURGE])
 def test_another_model_has_another_cache(api: Api, path: str) -> None:
     assert api.error(404, path, prompt="Hi you", model="another")["code"] == "model_not_found"
 
@@ -131,7 +166,7 @@ def test_a_purge_of_one_salt_and_of_all_is_a_contradiction(api: Api) -> None:
 
 def test_only_who_has_the_key_asks_and_purges() -> None:
     api = Api(config=ServerConfig(api_key="k"))
-    for path in (PROBE, PURGE):
+    for path in (PROBE, EXPLAIN, PURGE):
         assert api.post(path, prompt="Hi you").status_code == 401
         headers = {"authorization": "Bearer k"}
         assert ask(api.app, "POST", path, json={"prompt": "Hi you"}, headers=headers).status_code == 200
