@@ -21,13 +21,15 @@ class ContextLengthError(ValueError):
 class Limits:
     """max_seq_len: the context, prompt and generated tokens together. pool_len: tokens that the KV pool holds.
 
-    heeds_priority: whether the priority of a request changes anything here.
+    heeds_priority: whether the priority of a request changes anything here. explains: whether it is said why prompts
+    are computed.
     """
 
     vocab_size: int
     max_seq_len: int
     pool_len: int
     heeds_priority: bool = False
+    explains: bool = True
 
     @property
     def max_model_len(self) -> int:
@@ -50,6 +52,11 @@ class Limits:
                 f"priority={priority} is not supported: it changes nothing without --policy priority or"
                 " --eviction priority (which needs --cache-type radix)",
             )
+
+    def check_explains(self) -> None:
+        """Raise ValueError where nothing is explained."""
+        if not self.explains:
+            raise ValueError("nothing is explained here: the engine was started with --no-explain (explain=False)")
 
     def check_len(self, prompt_len: int, min_new: int = 0) -> None:
         """Raise ContextLengthError when a prompt of so many tokens, and min_new more, can never run."""

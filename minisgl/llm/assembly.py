@@ -133,7 +133,8 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
     return_free_memory()
     ends |= ends_of_text
     pool_len = engine.num_pages * spec.page_size
-    limits = Limits(engine.vocab_size, spec.max_seq_len, pool_len, config.scheduler.heeds_priority)
+    promises = (config.scheduler.heeds_priority, config.scheduler.explain)
+    limits = Limits(engine.vocab_size, spec.max_seq_len, pool_len, *promises)
     manager = CacheManager(
         engine.num_pages,
         spec.page_size,

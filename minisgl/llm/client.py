@@ -102,8 +102,9 @@ class Client:
     def ask_explained(self, input_ids: Int32Array, cache_salt: str = "") -> Future[Explanation]:
         """Why the tokens of this prompt would have to be computed now, or not. Nothing is refreshed by the question.
 
-        ValueError for a prompt that can never run.
+        ValueError for a prompt that can never run, and where nothing is explained.
         """
+        self.limits.check_explains()
         self._check_question(input_ids, cache_salt)
         return self._link.ask(ExplainMsg(next(self._uids), input_ids, cache_salt))
 

@@ -106,6 +106,7 @@ def info_of(parts: Parts, config: LLMConfig, path: Path) -> EngineInfo:
         eviction=scheduler.eviction,
         reserve=scheduler.reserve,
         heeds_priority=limits.heeds_priority,
+        explains=limits.explains,
         pid=os.getpid(),
         sampling_defaults=parts.sampling_defaults,
         versions={name: _version(name) for name in ("minisgl", "torch", "transformers")},

@@ -87,7 +87,8 @@ class RemoteEngine:
         info = self.ready.result()
         with self._connecting:
             if self._client is None:
-                limits = Limits(info.vocab_size, info.max_seq_len, info.pool_len, info.heeds_priority)
+                promises = (info.heeds_priority, info.explains)
+                limits = Limits(info.vocab_size, info.max_seq_len, info.pool_len, *promises)
                 end_token_ids = frozenset(info.end_token_ids)
                 self._client = Client(self, load_tokenizer(Path(info.path)), limits, end_token_ids)
                 return_free_memory()

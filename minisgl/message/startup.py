@@ -11,8 +11,8 @@ class EngineInfo:
 
     model: as it was asked for. path: where its files are. max_seq_len: the context in tokens. pool_len: tokens that the
     KV pool holds. end_token_ids: sorted. sampling_defaults: fields of `SamplingParams` that the model's
-    files advise. heeds_priority: whether requests may have one. versions: of the packages that
-    compute. pid: of the engine's process.
+    files advise. heeds_priority: whether requests may have one. explains: whether it is said why prompts are
+    computed. versions: of the packages that compute. pid: of the engine's process.
     """
 
     model: str
@@ -35,6 +35,7 @@ class EngineInfo:
     eviction: str
     reserve: str
     heeds_priority: bool
+    explains: bool
     pid: int
     sampling_defaults: dict[str, int | float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)

@@ -27,6 +27,7 @@ _PLAIN: dict[str, Any] = {
     "eviction": "lru",
     "reserve": "estimate",
     "heeds_priority": False,
+    "explains": True,
     "pid": 1,
 }
 

@@ -20,6 +20,7 @@ from minisgl.server.endpoints.common import (
     refused,
     state_of,
 )
+from minisgl.server.errors import ApiError
 from minisgl.server.explaining import told_in_full
 from minisgl.server.schema.cache import CachedText, Probed, ProbeRequest, Purged, PurgeRequest
 from minisgl.server.schema.info import Flushed
@@ -36,8 +37,10 @@ async def probe_cache(request: Request) -> Response:
 
 
 async def explain_cache(request: Request) -> Response:
-    """Why a request would find a prompt cached, or not, in the same way."""
+    """Why a request would find a prompt cached, or not, in the same way. 404 when --no-explain."""
     engine = state_of(request).ready_engine()
+    if not engine.limits.explains:
+        raise ApiError(404, "this server was started with --no-explain", code="not_found")
     explained = await _ask(request, engine.explain, engine.explain_chat)
     return json_response(await in_thread(len(explained.input_ids), told_in_full, explained, engine.tokenizer))
 

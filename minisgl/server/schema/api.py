@@ -36,6 +36,7 @@ _BUSY = {429: "Too much runs and waits, or is being sent; `Retry-After` says whe
 _BODY = _ENGINE | {400: "The request is wrong; `param` names the field.", 413: "The body is too large."} | _BUSY
 _PAGE = {403: "A browser sent it for a page of another origin."}
 _MODEL = _BODY | {404: "No such model."}
+_EXPLAINED = _BODY | {404: "No such model, or --no-explain."}
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ OPERATIONS = (
     Operation("post", "/tokenize", "The token ids of a text or a chat", Tokens, _MODEL, TokenizeRequest),
     Operation("post", "/detokenize", "The text of token ids", Text, _MODEL, DetokenizeRequest),
     Operation("post", "/cache/probe", "How much of a prompt is cached", Probed, _MODEL, ProbeRequest),
-    Operation("post", "/cache/explain", "Why a prompt is cached or not", ExplainedPrompt, _MODEL, ProbeRequest),
+    Operation("post", "/cache/explain", "Why a prompt is cached or not", ExplainedPrompt, _EXPLAINED, ProbeRequest),
     Operation(
         "post", "/cache/purge", "Later requests use nothing of one salt or prefix", Purged, _MODEL | _PAGE, PurgeRequest
     ),

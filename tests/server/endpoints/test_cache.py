@@ -70,6 +70,11 @@ def test_an_explanation_is_of_the_tokens_that_a_request_would_have_with_the_text
     assert api.link.requests == []
 
 
+def test_a_server_that_explains_nothing_says_so() -> None:
+    api = Api(limits=Limits(300, 512, 2048, explains=False))
+    assert "--no-explain" in api.error(404, EXPLAIN, prompt="Hi")["message"]
+
+
 def test_a_chat_and_token_ids_are_explained_as_they_would_be_computed(api: Api) -> None:
     for body in ({"messages": HI}, {"input_ids": [5, 6, 7]}):
         api.link.explanation = Explanation(never_seen=3)
