@@ -7,8 +7,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
-import msgspec
-
 from minisgl.core.reqs import Columns
 from minisgl.message import Sizes, StepRecord
 from minisgl.message.activity import pack_uids
@@ -27,15 +25,22 @@ Sink = Callable[[StepRecord], None]
 class Turn:
     """A turn of the loop that goes on. Its parts are told of when they are over, so together they take all its time.
 
-    batch_step: of the batch that it launched, -1 if there is none.
+    step: its number. batch_step: of the batch that it launched, -1 if there is none. sizes: at its end.
     """
 
-    def __init__(self, begin: float) -> None:
+    __slots__ = (
+        "_mark", "aborted", "admitted", "arrived", "batch_step", "begin", "decodes", "device_s", "finished",
+        "has_settled", "is_committed", "prefills", "retracted", "settled_s", "sizes", "spent", "step",
+    )  # fmt: skip
+
+    def __init__(self, step: int, begin: float) -> None:
+        self.step = step
         self.begin = self._mark = begin
         self.spent = [0.0, 0.0, 0.0, 0.0]
         self.settled_s: float | None = None
         self.batch_step = -1
         self.has_settled = self.is_committed = False  # any batch, and its own
+        self.sizes: Sizes
         self.device_s: tuple[float, float] | None = None
         self.prefills: tuple[tuple[int, int, int], ...] = ()
         self.decodes = b""
@@ -72,7 +77,7 @@ class Recorder:
         self._sink: Sink | None = None
         self._kept_until = 0.0
         self._kept: deque[StepRecord] = deque(maxlen=KEPT_STEPS)
-        self._open: tuple[int, StepRecord] | None = None  # whose batch, of that step, is not committed
+        self._open: Turn | None = None  # whose batch is not committed
         self._num_steps = 0
         self._num_evicted = 0
 
@@ -94,7 +99,7 @@ class Recorder:
         """A turn begins. What is returned, and is `turn` until `end`, is None if nobody wants to know of it."""
         if self._kept_until:
             if now <= self._kept_until:
-                self.turn = Turn(now)
+                self.turn = Turn(self._num_steps, now)
             else:
                 self._stop()
         return self.turn
@@ -113,8 +118,9 @@ class Recorder:
         turn.has_settled = True
         if batch_step == turn.batch_step:
             turn.is_committed, turn.device_s = True, device_s
-        elif self._open is not None and self._open[0] == batch_step:
-            self._keep(msgspec.structs.replace(self._open[1], device_s=self._on_clock(device_s)))
+        elif self._open is not None and self._open.batch_step == batch_step:
+            self._open.device_s = device_s
+            self._keep(self._open)
             self._open = None
 
     def end(self) -> None:
@@ -125,12 +131,12 @@ class Recorder:
         turn.passed(COMMIT)
         if not turn.has_news:
             return
-        record = self._record(turn)
+        turn.sizes = self._sizes()
         self._num_steps += 1
         if turn.batch_step >= 0 and not turn.is_committed:
-            self._open = turn.batch_step, record
+            self._open = turn
         else:
-            self._keep(record)
+            self._keep(turn)
 
     # ---- the scheduler's
 
@@ -168,7 +174,7 @@ class Recorder:
 
     def _record(self, turn: Turn) -> StepRecord:
         return StepRecord(
-            step=self._num_steps,
+            step=turn.step,
             begin_s=turn.begin - self._started_at,
             plan_s=turn.spent[PLAN],
             launch_s=turn.spent[LAUNCH],
@@ -183,7 +189,7 @@ class Recorder:
             retracted=tuple(turn.retracted),
             finished=tuple(turn.finished),
             aborted=tuple(turn.aborted),
-            sizes=self._sizes(),
+            sizes=turn.sizes,
         )
 
     def _sizes(self) -> Sizes:
@@ -202,7 +208,8 @@ class Recorder:
     def _on_clock(self, device_s: tuple[float, float] | None) -> tuple[float, float] | None:
         return None if device_s is None else (device_s[0] - self._started_at, device_s[1] - self._started_at)
 
-    def _keep(self, record: StepRecord) -> None:
+    def _keep(self, turn: Turn) -> None:
+        record = self._record(turn)
         self._kept.append(record)
         if self._sink is not None:
             self._sink(record)

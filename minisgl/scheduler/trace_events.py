@@ -80,17 +80,19 @@ class TraceEvents:
 
     def of(self, record: StepRecord) -> Iterator[Event]:
         """Those of one step. Steps come in order."""
-        slices = {each.name: each for each in _slices(record)}  # of two plans the later one
-        batch = _batch(record, slices["launch"])
-        for each in _slices(record):
+        parts, decodes = _slices(record), uids_of(record.decodes)
+        slices = {each.name: each for each in parts}  # of two plans the later one
+        batch = _batch(record, len(decodes), slices["launch"])
+        for each in parts:
             if each.thread == SCHEDULER or each.end - each.begin >= 1000:  # else there was no batch
                 yield each.event({"step": record.step})
         if batch.thread == DEVICE:
-            yield batch.event(_contents(record))
+            yield batch.event(_contents(record, decodes))
         self._last = slices["commit"].end
         yield from self._counters(record)
-        yield from self._arrivals(record)
-        yield from self._changes(record, slices["plan"], batch)
+        yield from self._arrivals(record, parts[0])
+        yield from self._changes(record, slices["plan"])
+        yield from self._computed(record, decodes, batch)
         for uid in record.finished:
             yield from self._arrow(uid, slices["commit"], is_last=True)
             yield from self._close(uid, slices["commit"].middle)
@@ -102,20 +104,21 @@ class TraceEvents:
 
     # ---- requests
 
-    def _arrivals(self, record: StepRecord) -> Iterator[Event]:
-        plan = _slices(record)[0]
+    def _arrivals(self, record: StepRecord, plan: Slice) -> Iterator[Event]:
         for uid, at, prompt_tokens in record.arrived:
             yield from self._open(uid, _nanoseconds(at), prompt_tokens)
             yield from self._arrow(uid, plan)
 
-    def _changes(self, record: StepRecord, plan: Slice, batch: Slice) -> Iterator[Event]:
+    def _changes(self, record: StepRecord, plan: Slice) -> Iterator[Event]:
         for uid in record.retracted:
             yield from self._enter(uid, "waiting", plan.middle)
         for uid in record.admitted:
             yield from self._enter(uid, "prefill", plan.end)
+
+    def _computed(self, record: StepRecord, decodes: list[int], batch: Slice) -> Iterator[Event]:
         for uid, _, _ in record.prefills:
             yield from self._arrow(uid, batch)
-        for uid in uids_of(record.decodes):
+        for uid in decodes:
             if (track := self._tracks.get(uid)) is not None and track.state != "decode":
                 yield from self._enter(uid, "decode", batch.begin)
                 yield from self._arrow(uid, batch)
@@ -179,18 +182,16 @@ def _slices(record: StepRecord) -> list[Slice]:
     return slices
 
 
-def _batch(record: StepRecord, launch: Slice) -> Slice:
+def _batch(record: StepRecord, num_decodes: int, launch: Slice) -> Slice:
     """Its slice on the device; the launch itself where it is not known when that worked."""
     if record.device_s is None:
         return launch
-    num_decodes, num_prefilled = len(uids_of(record.decodes)), sum(end - begin for _, begin, end in record.prefills)
-    parts = {"prefill": num_prefilled, "decode": num_decodes}
+    parts = {"prefill": sum(end - begin for _, begin, end in record.prefills), "decode": num_decodes}
     name = " + ".join(f"{part} {num}" for part, num in parts.items() if num)
     return Slice.of(name, DEVICE, *record.device_s)
 
 
-def _contents(record: StepRecord) -> dict[str, Any]:
-    decodes = uids_of(record.decodes)
+def _contents(record: StepRecord, decodes: list[int]) -> dict[str, Any]:
     return {
         "step": record.step,
         "decodes": len(decodes),
