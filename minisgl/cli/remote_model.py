@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import http.client
 import json
-import ssl
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
-from minisgl.cli.address import Address
+from minisgl.cli.api_client import ApiClient, message_of
 from minisgl.cli.capacity import capacity_lines
 from minisgl.cli.chat_model import Message, Piece
 from minisgl.cli.report import Totals
 from minisgl.core import SamplingParams
 from minisgl.message import EngineStats, hit_rates
 
-TIMEOUT_S = 600.0  # of silence: a server computes a long prompt for a while
 NOT_SENT = {"logprobs", "prompt_logprobs", "n"}  # a chat shows none of them
 
 
@@ -26,8 +24,7 @@ class RemoteModel:
     """
 
     def __init__(self, url: str, api_key: str | None, sampling: Mapping[str, Any]) -> None:
-        self._address = Address.of(url)
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        self._client = ApiClient(url, api_key)
         defaults = SamplingParams()
         self._fields = {"temperature": defaults.temperature, "max_tokens": defaults.max_tokens}  # not the server's
         self._fields |= {name: value for name, value in sampling.items() if name not in NOT_SENT}
@@ -42,11 +39,11 @@ class RemoteModel:
             "stream_options": {"include_usage": True},
             **self._fields,
         }
-        connection = self._connect()
+        connection = self._client.connect()
         try:
-            response = _send(connection, "POST", f"{self._address.path}/v1/chat/completions", body, self._headers)
+            response = self._client.send(connection, "POST", "/v1/chat/completions", body)
             if response.status != 200:
-                raise ValueError(_message_of(response.read(), response.status))
+                raise ValueError(message_of(response.read(), response.status))
             yield from _pieces(response)
         except (OSError, http.client.HTTPException) as error:
             yield Piece(error=f"the server: {error or type(error).__name__}")
@@ -56,45 +53,20 @@ class RemoteModel:
     def stats(self) -> str:
         """What the server says of itself, a line for each value; the last ones are hit rates since its start."""
         try:
-            status, body = self._get("/get_server_info")
+            status, body = self._client.answer("GET", "/get_server_info")
             if status != 200:
-                return _message_of(body, status)
+                return message_of(body, status)
             info = json.loads(body)
             return "\n".join([*_flat(info), *_hit_rate(info)])
-        except (OSError, http.client.HTTPException, ValueError) as error:
+        except (OSError, ValueError) as error:
             return f"the server does not say: {error}"
 
     def _first_model(self) -> str:
-        status, body = self._get("/v1/models")
+        status, body = self._client.answer("GET", "/v1/models")
         try:
             return str(json.loads(body)["data"][0]["id"])
         except (ValueError, LookupError, TypeError):
-            raise ValueError(f"/v1/models: {_message_of(body, status)}") from None
-
-    def _get(self, path: str) -> tuple[int, bytes]:
-        connection = self._connect()
-        try:
-            response = _send(connection, "GET", self._address.path + path, None, self._headers)
-            return response.status, response.read()
-        except OSError as error:
-            raise self._address.error(error) from error
-        finally:
-            connection.close()
-
-    def _connect(self) -> http.client.HTTPConnection:
-        address = self._address
-        if address.is_secure:
-            context = ssl.create_default_context()
-            return http.client.HTTPSConnection(address.host, address.port, timeout=TIMEOUT_S, context=context)
-        return http.client.HTTPConnection(address.host, address.port, timeout=TIMEOUT_S)
-
-
-def _send(
-    connection: http.client.HTTPConnection, method: str, path: str, body: Any, headers: Mapping[str, str]
-) -> http.client.HTTPResponse:
-    data = None if body is None else json.dumps(body).encode()
-    connection.request(method, path, data, {"Content-Type": "application/json", **headers})
-    return connection.getresponse()
+            raise ValueError(f"/v1/models: {message_of(body, status)}") from None
 
 
 def _pieces(response: http.client.HTTPResponse) -> Iterator[Piece]:
@@ -127,13 +99,6 @@ def _note_usage(totals: Totals, usage: Mapping[str, Any]) -> None:
     totals.prompt_tokens = usage.get("prompt_tokens", totals.prompt_tokens)
     totals.generated_tokens = usage.get("completion_tokens", totals.generated_tokens)
     totals.cached_tokens = details.get("cached_tokens", totals.cached_tokens)
-
-
-def _message_of(body: bytes, status: int) -> str:
-    try:
-        return str(json.loads(body)["error"]["message"])
-    except (ValueError, LookupError, TypeError):
-        return f"HTTP {status}: {body[:120].decode(errors='replace').strip()}"
 
 
 def _hit_rate(info: Any) -> list[str]:

@@ -1,0 +1,69 @@
+"""A running server, asked for JSON."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from typing import Any
+
+from minisgl.cli.address import Address
+
+TIMEOUT_S = 600.0  # of silence: a server computes a long prompt for a while
+
+
+class ApiClient:
+    """One connection a question. url: as the user gave it. ValueError for what is no address."""
+
+    def __init__(self, url: str, api_key: str | None) -> None:
+        self._address = Address.of(url)
+        self._headers = {"Content-Type": "application/json"}
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """The answer. ValueError with the server's reason when it refuses; OSError when it cannot be reached."""
+        status, raw = self.answer(method, path, body)
+        if status != 200:
+            raise ValueError(f"{path}: {message_of(raw, status)}")
+        try:
+            return json.loads(raw)
+        except ValueError:
+            raise ValueError(f"{path}: {message_of(raw, status)}") from None
+
+    def answer(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
+        """Status and body of the response. OSError when the server cannot be reached."""
+        connection = self.connect()
+        try:
+            response = self.send(connection, method, path, body)
+            return response.status, response.read()
+        except http.client.HTTPException as error:
+            raise self._address.error(OSError(f"{type(error).__name__}: {error}")) from error
+        except OSError as error:
+            raise self._address.error(error) from error
+        finally:
+            connection.close()
+
+    def connect(self) -> http.client.HTTPConnection:
+        """To be closed by the caller. It connects when something is sent."""
+        address = self._address
+        if address.is_secure:
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(address.host, address.port, timeout=TIMEOUT_S, context=context)
+        return http.client.HTTPConnection(address.host, address.port, timeout=TIMEOUT_S)
+
+    def send(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: Any = None
+    ) -> http.client.HTTPResponse:
+        """The response, its body not read yet. path: below the server's address."""
+        data = None if body is None else json.dumps(body).encode()
+        connection.request(method, self._address.path + path, data, self._headers)
+        return connection.getresponse()
+
+
+def message_of(body: bytes, status: int) -> str:
+    """Why a server refused, in its own words if it has some."""
+    try:
+        return str(json.loads(body)["error"]["message"])
+    except (ValueError, LookupError, TypeError):
+        return f"HTTP {status}: {body[:120].decode(errors='replace').strip()}"
