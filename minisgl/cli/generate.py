@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
-from tqdm import tqdm
 
 from minisgl.cli.interrupt import Interrupt, until_interrupted
 from minisgl.cli.prompts import GivenPrompt, read_prompts, tokenize
 from minisgl.cli.report import Output, Totals, choices_of, cut_at, error_of, is_utf8, json_line
 from minisgl.cli.session import load_llm, printable
 from minisgl.core import SamplingParams
+from minisgl.utils.progress import ProgressBar
 
 if TYPE_CHECKING:
     from minisgl.llm import Delta
@@ -72,11 +72,11 @@ class _Job:
         typer.echo(self.totals.line(time.perf_counter() - started), err=True)
         return interrupt.pressed
 
-    def _take(self, delta: Delta, bar: tqdm[Any]) -> None:
+    def _take(self, delta: Delta, bar: ProgressBar) -> None:
         if self._streams:
             self._show(delta["text"])
         if (output := delta.get("output")) is not None:
-            bar.update()
+            bar.advance()
             self.totals.add(output)
             self._waiting[delta["index"]] = output
             while self._next in self._waiting:
@@ -113,10 +113,10 @@ class _Job:
         self._sink.write(printable(text) if self._sink.isatty() else text)
         self._sink.flush()
 
-    def _progress_bar(self) -> tqdm[Any]:
-        """On stderr if that is a terminal, but not between outputs shown on the same one, nor for a single prompt."""
-        useless = len(self.prompts) == 1 or self._sink.isatty()
-        return tqdm(total=len(self.prompts), unit="prompt", disable=True if useless else None)
+    def _progress_bar(self) -> ProgressBar:
+        """Not between outputs shown on the same terminal, nor for a single prompt."""
+        is_useless = len(self.prompts) == 1 or self._sink.isatty()
+        return ProgressBar("generating", len(self.prompts), "prompts", is_hidden=is_useless)
 
 
 def _check_output(path: Path | None) -> None:

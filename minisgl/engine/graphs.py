@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from minisgl.core import Batch, PageTableUpdate, PrefixGroup, Req, SamplingParams
 from minisgl.utils.arrays import NO_IDS
+from minisgl.utils.progress import tracked
 
-PATIENCE_S = 1.0  # capturing that is over sooner shows no bar
 HOST_BOUND = 1.1  # a batch whose launch takes the host no less than the device needs, over this, gains by a graph
 NO_UPDATE = PageTableUpdate(NO_IDS, NO_IDS, NO_IDS)
 
@@ -120,9 +119,7 @@ class GraphPool:
 
 def largest_first(sizes: Sequence[int]) -> Iterator[int]:
     """In an order in which graphs find room in what larger ones have taken; with a bar, if it takes long."""
-    yield from tqdm(
-        sorted(sizes, reverse=True), desc="Capturing", unit="graph", disable=None, delay=PATIENCE_S, leave=False
-    )
+    yield from tracked(sorted(sizes, reverse=True), "capturing", "graphs")
 
 
 def host_bound(sizes: Sequence[int], is_host_bound: Callable[[int], bool]) -> Sequence[int]:

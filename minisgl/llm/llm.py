@@ -8,8 +8,6 @@ from collections.abc import Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from tqdm import tqdm
-
 from minisgl.core import BatchOutput, ForwardInput, SamplingParams
 from minisgl.engine.spec import EngineSpec
 from minisgl.llm.assembly import assemble
@@ -25,6 +23,7 @@ from minisgl.llm.worker import Worker
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.utils.arrays import NO_IDS, Int32Array
 from minisgl.utils.model_store import resolve_model
+from minisgl.utils.progress import ProgressBar
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -123,9 +122,10 @@ class LLM:
 
         prompts: texts or token ids, one or many. sampling_params: one for all, or one for each; never changed.
         All prompts are checked before any is computed: ValueError for one that can never run. Closing the iterator
-        aborts what still runs. EngineDied if the engine does. use_tqdm: show progress on stderr; None does so for
-        more than one prompt on a terminal. cache_salt: only requests of the same one share cached prefixes. priority:
-        larger goes first with policy="priority", and is kept longer with eviction="priority"; else only 0 is taken.
+        aborts what still runs. EngineDied if the engine does. use_tqdm: a bar on stderr, if that is a terminal
+        and it takes long; None: for more than one prompt. cache_salt: only requests of the same one share cached
+        prefixes. priority: larger goes first with policy="priority", and is kept longer with eviction="priority"; else
+        only 0 is taken.
         """
         given = each_prompt(prompts)
         params = each_params(sampling_params, len(given))
@@ -252,14 +252,14 @@ class LLM:
         replies: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         submission = self.client.submission(prepared)
         outputs: dict[int, Output] = {}
-        hidden = None if use_tqdm is None and len(prepared) > 1 else not use_tqdm  # None: hidden unless on a terminal
-        with tqdm(total=len(prepared), desc="Generating", unit="prompt", disable=hidden) as bar:
+        is_hidden = len(prepared) == 1 if use_tqdm is None else not use_tqdm
+        with ProgressBar("generating", len(prepared), "prompts", is_hidden=is_hidden) as bar:
             try:
                 submission.start(replies.put)
                 while not submission.is_over:
                     over = submission.gather(replies.get())
                     outputs |= over
-                    bar.update(len(over))
+                    bar.advance(len(over))
             finally:
                 submission.close()
         return [outputs[index] for index in range(len(prepared))]

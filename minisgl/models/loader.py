@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
-from tqdm import tqdm
 
 from minisgl.distributed import SINGLE, TPInfo
 from minisgl.models.base import BaseCausalLM, create_model
 from minisgl.models.checkpoint import Checkpoint
 from minisgl.models.config import ModelConfig
 from minisgl.utils.memory import is_out_of_memory
-
-PATIENCE_S = 1.0  # loading that is over sooner shows no bar
+from minisgl.utils.progress import ProgressBar
 
 
 def load_model(
@@ -49,17 +46,12 @@ def load_model(
 
 
 def _load_weights(model: BaseCausalLM, checkpoint: Checkpoint, tp: TPInfo, all_in_integers: bool) -> None:
-    with _progress_bar(checkpoint.num_weights, tp) as bar:
+    with ProgressBar("loading", checkpoint.num_weights, "tensors", is_hidden=tp.rank > 0) as bar:
         for name, tensor in checkpoint.iter_weights(all_in_integers):
             with _errors_name(checkpoint.path):
                 model.load_weight(name, tensor)
             del tensor  # before the next one is read, or two are held at once
-            bar.update()
-
-
-def _progress_bar(total: int, tp: TPInfo) -> tqdm[Any]:
-    hidden = True if tp.rank > 0 else None  # None: hidden unless on a terminal
-    return tqdm(total=total, desc="Loading", unit="tensor", disable=hidden, delay=PATIENCE_S, leave=False)
+            bar.advance()
 
 
 @contextmanager

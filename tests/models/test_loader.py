@@ -21,6 +21,7 @@ from minisgl.layers.linear import Linear
 from minisgl.layers.packed import is_repacked
 from minisgl.models import BaseCausalLM, ModelConfig, load_model, loader, open_checkpoint
 from minisgl.models.gguf_checkpoint import GGUFCheckpoint
+from minisgl.utils import progress
 from minisgl.utils.grouped_tensor import GroupedTensor
 from minisgl.utils.own_pages import Scratch
 
@@ -198,9 +199,10 @@ def test_progress_is_shown_once_on_a_terminal_when_loading_takes_long(
     stderr = io.StringIO()
     monkeypatch.setattr(stderr, "isatty", lambda: on_terminal)
     monkeypatch.setattr("sys.stderr", stderr)
-    monkeypatch.setattr(loader, "PATIENCE_S", patience_s)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(progress, "PATIENCE_S", patience_s)
     load(open_checkpoint(LLAMA), tp=tp)
-    assert ("Loading" in stderr.getvalue()) == shown
+    assert ("loading" in stderr.getvalue()) == shown
 
 
 @pytest.mark.parametrize(

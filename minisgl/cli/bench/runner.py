@@ -10,14 +10,13 @@ import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from tqdm import tqdm
-
 from minisgl.cli.address import Address
 from minisgl.cli.bench.answer import message_of
 from minisgl.cli.bench.connections import Connections
 from minisgl.cli.bench.datasets import Conversation
 from minisgl.cli.bench.load import Load, Plan, Result
 from minisgl.cli.bench.report import Clock
+from minisgl.utils.progress import ProgressBar
 
 
 class Bench:
@@ -42,7 +41,7 @@ class Bench:
                 self._plan, fields={"model": model or await _first_model(connections), **self._plan.fields}
             )
             total = sum(len(conversation.questions) for conversation in self._conversations)
-            with tqdm(total=total, unit="request", disable=None) as bar:
+            with ProgressBar("sending", total, "requests") as bar:
                 load = Load(connections, plan, self._note(bar))
                 wall, cpu = time.perf_counter(), time.process_time()
                 if rate is None:
@@ -51,10 +50,10 @@ class Bench:
                     await load.run_at_rate(self._conversations, rate, seed)
                 return Clock(time.perf_counter() - wall, time.process_time() - cpu)
 
-    def _note(self, bar: tqdm[Any]) -> Callable[[Result], None]:
+    def _note(self, bar: ProgressBar) -> Callable[[Result], None]:
         def note(result: Result) -> None:
             self.results.append(result)
-            bar.update()
+            bar.advance()
 
         return note
 
