@@ -86,9 +86,16 @@ def _lines(summary: dict[str, Any], result: dict[str, Any]) -> list[str]:
         f"the trace has {_count(summary['num_unique_pages'], 'different page')}",
         f"hits {result['hit_rate']:.2%} of the prompt tokens; the offline optimum in the trace's order "
         f"{summary['optimum']['hit_rate']:.2%}" + (" (another order may hit more)" if has_clock else ""),
+        *_capacity_lines(result["capacity"]),
         f"{_count(result['num_evicted_pages'], 'page')} evicted",
     ]
     return lines + (_clock_lines(summary, result) if has_clock else [])
+
+
+def _capacity_lines(capacity: list[dict[str, float]]) -> list[str]:
+    """What a server would say after this run, where it counts."""
+    others = [f"{each['factor']:g}x {each['hit_rate']:.2%}" for each in capacity if each["factor"] != 1]
+    return [f"estimated from this run alone, pools of other sizes: {', '.join(others)}"] if others else []
 
 
 def _clock_lines(summary: dict[str, Any], result: dict[str, Any]) -> list[str]:
