@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from bisect import bisect_left
 from itertools import islice
 from typing import NamedTuple, cast
-
-import numpy as np
 
 from minisgl.core import Explanation
 from minisgl.kvcache.base import Namespace
@@ -16,10 +14,10 @@ from minisgl.kvcache.ghost_list import GhostList
 from minisgl.kvcache.radix_forest import RadixForest
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
 from minisgl.kvcache.radix_walk import seek
-from minisgl.kvcache.slots import INT32, Tokens
+from minisgl.kvcache.slots import Tokens
 from minisgl.utils.math import align_down
 
-MAX_BRANCHES = 64  # of those that go on from where a prompt's whole pages end, the youngest: the closest is looked for
+MAX_BRANCHES = 32  # of those that go on from where a prompt's whole pages end, the youngest: the closest is looked for
 MAX_BRANCH_LEN = 8  # tokens
 
 Branches = dict[bytes, RadixNode | Ghost]  # by first page
@@ -88,12 +86,11 @@ class Explainer:
         wanted = bytes(tokens[known.end : known.end + self._page_bytes])
         if not wanted:
             return Closest(known.end // TOKEN_BYTES, ())
-        owner, at = known.owner if known.first else live.owner, known.at
-        best = owner.token_bytes[at:] if owner is not None else b""
+        owner = known.owner if known.first else live.owner
+        best = owner.token_bytes[known.at :] if owner is not None else b""
         num_bytes = _common_bytes(best, wanted)
         for branches in _branches(live, known):
-            best = best or next(reversed(branches.values())).token_bytes
-            for page in self._alike(branches, wanted):
+            for page in self._nearest(branches, wanted):
                 common = _common_bytes(page, wanted)
                 if common > num_bytes or common == num_bytes == len(best):  # of equals, one that goes on
                     num_bytes, best = common, branches[page].token_bytes
@@ -101,28 +98,32 @@ class Explainer:
         if left_at in (0, len(tokens) // TOKEN_BYTES):  # nothing comes close, or nothing is new
             return Closest(left_at, ())
         branch = best[num_bytes : num_bytes + MAX_BRANCH_LEN * TOKEN_BYTES]
-        return Closest(left_at, tuple(np.frombuffer(branch, INT32).tolist()))
+        return Closest(left_at, tuple(memoryview(branch).cast("i")))
 
-    def _alike(self, branches: Branches, wanted: bytes) -> list[bytes]:
-        """The pages and tails of these that begin with the same token; of pages of one token none can be left."""
-        if self._page_size == 1:
-            return []
-        token = wanted[:TOKEN_BYTES]
-        return [page for page in islice(reversed(branches), MAX_BRANCHES) if page.startswith(token)]
+    def _nearest(self, branches: Branches, wanted: bytes) -> list[bytes]:
+        """The pages and tails before and after it in order of their bytes: one of these has most in common with it."""
+        if self._page_size == 1:  # none has anything
+            return [next(reversed(branches))]
+        pages = sorted(islice(reversed(branches), MAX_BRANCHES))
+        at = bisect_left(pages, wanted)
+        return pages[max(0, at - 1) : at + 1]
 
 
-def _branches(live: Place, known: Place) -> Iterator[Branches]:
+def _branches(live: Place, known: Place) -> list[Branches]:
     """What leaves there: what is cached, and what was; none of them empty."""
-    node = live.owner
+    found, node = [], live.owner
     if known.first is None and isinstance(node, RadixNode) and live.at == len(node.token_bytes) and node.children:
-        yield cast(Branches, node.children)
+        found.append(cast(Branches, node.children))
     fork = fork_at(known.owner, known.at) if known.owner is not None else None
     if fork is not None:
-        yield cast(Branches, fork.ghosts)
+        found.append(cast(Branches, fork.ghosts))
+    return found
 
 
 def _common_bytes(run: bytes, wanted: bytes) -> int:
     """How many bytes, of whole tokens, they have in common at the start; at most all of `wanted`."""
+    if run[:TOKEN_BYTES] != wanted[:TOKEN_BYTES]:
+        return 0
     length = min(len(run), len(wanted))
     differing = int.from_bytes(run[:length], "little") ^ int.from_bytes(wanted[:length], "little")
     if not differing:

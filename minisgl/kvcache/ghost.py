@@ -17,15 +17,16 @@ class Ghost:
     """A run that was evicted: whole pages. Or a tail: the tokens, fewer than a page, with which a request ended.
 
     fork: where it leaves what it is hung on; None once it is forgotten. forks: where others leave it, as those of a
-    node. gone_at: when it went, of `time.monotonic`. gone_bytes: bytes of tokens evicted until then, its own included.
+    node. gone_at: when it went, of `time.monotonic`. gone_bytes: bytes of tokens evicted until then, its own included. A
+    tail has neither.
     """
 
     __slots__ = ("fork", "forks", "gone_at", "gone_bytes", "token_bytes")
 
-    def __init__(self, token_bytes: bytes, gone_at: float, gone_bytes: int) -> None:
+    def __init__(self, token_bytes: bytes) -> None:
         self.token_bytes = token_bytes
-        self.gone_at = gone_at
-        self.gone_bytes = gone_bytes
+        self.gone_at = 0.0
+        self.gone_bytes = 0
         self.fork: Fork | None = None
         self.forks: dict[int, Fork] | None = None
 
@@ -55,10 +56,10 @@ class Fork:
 
     __slots__ = ("at", "ghosts", "owner")
 
-    def __init__(self, owner: Owner, at: int) -> None:
+    def __init__(self, owner: Owner, at: int, ghosts: dict[bytes, Ghost]) -> None:
         self.owner = owner
         self.at = at
-        self.ghosts: dict[bytes, Ghost] = {}
+        self.ghosts = ghosts
 
 
 class Place(NamedTuple):
@@ -92,11 +93,16 @@ def fork_at(owner: Owner, at: int) -> Fork | None:
 
 def hang(owner: Owner, at: int, key: bytes, ghost: Ghost) -> None:
     """Have `ghost`, which begins with the page `key`, leave `owner` there."""
-    fork = fork_at(owner, at)
-    if fork is None:
-        fork = Fork(owner, at)
-        _adopt(owner, at, fork)
-    fork.ghosts[key] = ghost
+    forks = owner.forks
+    fork = None if forks is None else forks.get(at)
+    if fork is not None:
+        fork.ghosts[key] = ghost
+    else:
+        fork = Fork(owner, at, {key: ghost})
+        if forks is None:
+            owner.forks = {at: fork}
+        else:
+            forks[at] = fork
     ghost.fork = fork
 
 

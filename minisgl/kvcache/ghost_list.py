@@ -20,6 +20,7 @@ from minisgl.kvcache.ghost import (
     hang,
     walk_ghosts,
 )
+from minisgl.kvcache.ghost_check import check_ghosts
 from minisgl.kvcache.radix_forest import RadixRoot
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
 from minisgl.kvcache.radix_walk import find_end
@@ -27,6 +28,7 @@ from minisgl.kvcache.slots import Tokens
 from minisgl.utils.math import align_down
 
 MAX_RUNS = 1 << 16  # however short they are: one takes some 300 bytes beside its tokens
+MAX_JOINED_BYTES = 16384  # of tokens, up to which runs that go one right after another are one
 FEW = 64  # forgotten runs in the order of age that are not worth a sweep
 
 
@@ -44,6 +46,7 @@ class GhostList:
         self._by_age: deque[Ghost] = deque()  # and some that are forgotten
         self._num_runs = 0
         self._num_bytes = 0
+        self._last = Ghost(b"")  # of those that were evicted
         self.gone_bytes = 0  # of all tokens ever evicted
         self.first_pages = FirstPages()
 
@@ -60,18 +63,19 @@ class GhostList:
 
     def evicted(self, parent: RadixNode, leaf: RadixNode) -> None:
         """`leaf` was taken off `parent`."""
-        self._remember(leaf, parent, leaf.token_bytes)
+        self._remember(leaf, 0, leaf.token_bytes, parent)
 
     def trimmed(self, leaf: RadixNode, token_bytes: bytes) -> None:
         """These were taken off the end of `leaf`."""
-        self._remember(leaf, leaf, token_bytes)
+        self._remember(leaf, len(leaf.token_bytes), token_bytes, leaf)
 
     def inserted(self, parent: RadixNode, leaf: RadixNode, first_page: bytes) -> None:
         """`leaf` was hung on `parent`: what it has is not a ghost any more, and what left that leaves the leaf."""
         at, tokens, done = len(parent.token_bytes), leaf.token_bytes, 0
-        owner = self._owner(parent)
+        owner: Owner | None = parent
         if parent.parent is None:
-            assert isinstance(parent, RadixRoot)
+            assert isinstance(parent, RadixRoot), f"{parent} is not in the tree"
+            owner = self._roots.get(parent.namespace)
             self.first_pages.added(first_page, parent.namespace)
         while owner is not None and (fork := fork_at(owner, at)) is not None:
             ghost = fork.ghosts.get(tokens[done : done + self._page_bytes])
@@ -83,11 +87,15 @@ class GhostList:
     def tail(self, node: RadixNode, namespace: Namespace, token_bytes: bytes) -> None:
         """A request ended with these, fewer than a page, after the end of `node`; a root stands for the namespace's."""
         if self._max_bytes:
-            owner = node if node.parent is not None else self._plant(namespace)
-            fork = fork_at(owner, len(owner.token_bytes))
+            owner = node if node.parent is not None else self._root(namespace)
+            fork = fork_at(owner, len(node.token_bytes))
             if fork is None or token_bytes not in fork.ghosts:
-                ghost = Ghost(token_bytes, time.monotonic(), self.gone_bytes)
-                self._file(owner, len(owner.token_bytes), ghost)
+                ghost = Ghost(token_bytes)
+                hang(owner, len(node.token_bytes), token_bytes, ghost)
+                self._by_age.append(ghost)
+                self._num_runs += 1
+                self._num_bytes += len(token_bytes)
+                self._shrink()
 
     # ---- what is asked, and what shall be forgotten
 
@@ -130,33 +138,53 @@ class GhostList:
 
     # ---- the list
 
-    def _remember(self, leaf: RadixNode, parent: RadixNode, token_bytes: bytes) -> None:
-        """The end of `leaf` is gone, which was `token_bytes`; what is left ends with `parent`."""
+    def _remember(self, leaf: RadixNode, pos: int, token_bytes: bytes, end: RadixNode) -> None:
+        """`token_bytes`, the end of `leaf` from byte `pos` on, are gone; what is left there ends with `end`."""
         self.gone_bytes += len(token_bytes)
         if not self._max_bytes:
             return
-        ghost = Ghost(token_bytes, time.monotonic(), self.gone_bytes)
-        if leaf.forks is not None:
-            before = len(leaf.token_bytes) if leaf is parent else 0
-            hand_over(leaf, ghost, before, before + len(token_bytes), -before)
-        if len(token_bytes) > self._max_bytes:
+        forks = leaf.forks
+        if forks is not None and self._goes_on(leaf, pos, token_bytes):
+            ghost = self._last
+            hand_over(ghost, ghost, 0, len(ghost.token_bytes), len(token_bytes))
+            ghost.token_bytes = token_bytes + ghost.token_bytes
+            leaf.forks = None
+        else:
+            self._last = ghost = Ghost(token_bytes)
+            if forks is not None:
+                hand_over(leaf, ghost, pos, pos + len(token_bytes), -pos)
+            self._by_age.append(ghost)
+            self._num_runs += 1
+        ghost.gone_at, ghost.gone_bytes = time.monotonic(), self.gone_bytes
+        self._num_bytes += len(token_bytes)
+        if len(ghost.token_bytes) > self._max_bytes:
             self._shorten(ghost)
-        owner = parent if parent.parent is not None else self._owner(parent, plants=True)
-        assert owner is not None
-        self._file(owner, len(owner.token_bytes), ghost)
+        owner = self._plant(end) if end.parent is None else end
+        hang(owner, len(end.token_bytes), ghost.token_bytes[: self._page_bytes], ghost)
+        self._shrink()
+
+    def _goes_on(self, leaf: RadixNode, pos: int, token_bytes: bytes) -> bool:
+        """Whether the run that went last is all that there was after this one, so that they may be one."""
+        last, fork = self._last, self._last.fork
+        return (
+            fork is not None
+            and fork.owner is leaf
+            and fork.at == pos + len(token_bytes)
+            and len(fork.ghosts) == 1 == len(leaf.forks or ())
+            and last.gone_bytes == self.gone_bytes - len(token_bytes)
+            and len(last.token_bytes) + len(token_bytes) <= MAX_JOINED_BYTES
+        )
 
     def _shorten(self, ghost: Ghost) -> None:
         """To what may be remembered in all."""
-        rest = Ghost(b"", 0, 0)
+        rest = Ghost(b"")
         hand_over(ghost, rest, self._max_bytes, len(ghost.token_bytes), 0)
         self._forget_all(list(below(rest)))
+        self._num_bytes -= len(ghost.token_bytes) - self._max_bytes
         ghost.token_bytes = ghost.token_bytes[: self._max_bytes]
 
-    def _file(self, owner: Owner, at: int, ghost: Ghost) -> None:
-        hang(owner, at, ghost.token_bytes[: self._page_bytes], ghost)
-        self._by_age.append(ghost)
-        self._num_runs += 1
-        self._num_bytes += len(ghost.token_bytes)
+    def _shrink(self) -> None:
+        """Forget the oldest that are too much."""
         while self._num_bytes > self._max_bytes or self._num_runs > MAX_RUNS:
             oldest = self._by_age.popleft()
             if oldest.fork is not None:
@@ -175,6 +203,7 @@ class GhostList:
         self._num_bytes -= common
         if common < len(run):
             ghost.token_bytes = run[common:]
+            ghost.gone_bytes -= common  # runs go from their ends
             hang(leaf, begin + common, ghost.token_bytes[: self._page_bytes], ghost)
         else:
             ghost.token_bytes = b""
@@ -205,56 +234,25 @@ class GhostList:
                 if isinstance(owner, GhostRoot):
                     del self._roots[owner.namespace]
 
-    def _owner(self, node: RadixNode, plants: bool = False) -> Owner | None:
-        """What the ghosts at the end of a node are hung on. plants: if it is a root, make what is missing."""
-        if node.parent is not None:
-            return node
+    def _plant(self, node: RadixNode) -> GhostRoot:
         assert isinstance(node, RadixRoot), f"{node} is not in the tree"
-        return self._plant(node.namespace) if plants else self._roots.get(node.namespace)
+        return self._root(node.namespace)
 
-    def _plant(self, namespace: Namespace) -> GhostRoot:
+    def _root(self, namespace: Namespace) -> GhostRoot:
+        """What the ghosts are hung on that begin a prompt; it is made if there is none."""
         root = self._roots.get(namespace)
         if root is None:
             root = self._roots[namespace] = GhostRoot(namespace)
         return root
 
     def check_integrity(self, nodes: Iterable[RadixNode], roots: Iterable[RadixRoot]) -> None:
-        """AssertionError unless every ghost hangs where it says, beside what is cached, and younger than those on it.
-
-        nodes: of the tree, without `roots`.
-        """
+        """AssertionError unless what hangs in the trees is right, and what is counted. nodes: without `roots`."""
         live = {root.namespace: root for root in roots}
-        ages = {ghost: age for age, ghost in enumerate(self._by_age) if ghost.fork is not None}
-        found: list[Ghost] = []
-        for root in self._roots.values():
-            check_forks(root, live.get(root.namespace), self._page_bytes)
-            assert root.forks, f"the ghosts of {root.namespace} are gone, and what they were on is not"
-            found += below(root)
-        for node in nodes:
-            check_forks(node, node, self._page_bytes)
-            found += below(node)
-        assert set(found) == set(ages), f"{len(found)} ghosts hang in the trees, {len(ages)} are in the order of age"
-        for ghost in found:
-            check_forks(ghost, None, self._page_bytes)
-            assert all(ages[other] < ages[ghost] for other in below(ghost)), "a ghost is on one that will go before it"
+        owners = [(root, live.get(root.namespace)) for root in self._roots.values()]
+        assert all(root.forks for root, _ in owners), "a namespace's ghosts are gone, and what they were on is not"
+        found = check_ghosts([*owners, *((node, node) for node in nodes)], self._by_age, self._page_bytes)
         num_bytes = sum(len(ghost.token_bytes) for ghost in found)
         assert (len(found), num_bytes) == (self._num_runs, self._num_bytes), (
             f"{len(found)} ghosts of {num_bytes} bytes, counted {self._num_runs} of {self._num_bytes}"
         )
         assert num_bytes <= self._max_bytes, f"{num_bytes} bytes are remembered, {self._max_bytes} may be"
-
-
-def check_forks(owner: Owner, node: RadixNode | None, page_bytes: int) -> None:
-    """node: what is cached at the same place, `owner` itself or a root."""
-    assert owner.forks != {}, f"{owner} keeps room for ghosts that are gone"
-    end = len(owner.token_bytes)
-    for at, fork in (owner.forks or {}).items():
-        assert (fork.owner, fork.at) == (owner, at), f"a fork of {owner} at {at} says {fork.owner} at {fork.at}"
-        assert 0 < at <= end or end == 0 == at, f"a fork after {at} of {end} bytes"
-        assert fork.ghosts, f"a fork after {at} bytes without ghosts"
-        goes_on = {owner.token_bytes[at : at + page_bytes]} if at < end else set(node.children if node else ())
-        assert not goes_on & set(fork.ghosts), f"what {owner} has at {at} is remembered as gone"
-        for page, ghost in fork.ghosts.items():
-            assert ghost.fork is fork, "a ghost hangs where it does not say"
-            assert page == ghost.token_bytes[:page_bytes], "a ghost is filed under another page than its first"
-            assert len(ghost.token_bytes) < page_bytes or len(ghost.token_bytes) % page_bytes == 0, "not whole pages"

@@ -58,6 +58,7 @@ class RadixPrefixCache(BasePrefixCache):
         self._page_bytes = self.page_size * TOKEN_BYTES
         ghosts = GhostList(self.page_size, ghost_tokens) if ghost_tokens is not None else None
         self._tree = RadixTree(self.page_size, EVICTION_POLICIES[eviction], ghosts)
+        self._explainer = Explainer(self._tree.forest, ghosts, self.page_size) if ghosts is not None else None
 
     @property
     def root_node(self) -> RadixNode:
@@ -91,14 +92,13 @@ class RadixPrefixCache(BasePrefixCache):
     def explain(
         self, input_ids: Ids, namespace: Namespace = PUBLIC, handle: BaseCacheHandle | None = None
     ) -> Explanation:
-        forest, ghosts = self._tree.forest, self._tree.ghosts
-        if ghosts is None:
+        if self._explainer is None:
             return Explanation(not_looked_up=len(input_ids))
         assert handle is None or isinstance(handle, RadixCacheHandle), f"not a handle of this cache: {handle}"
-        explainer = Explainer(forest, ghosts, self.page_size)
         if handle is None or handle.cached_len == 0:  # an empty match may end in another namespace
-            return explainer.explain(to_bytes(input_ids), namespace, forest.find(namespace), 0)
-        return explainer.explain(to_bytes(input_ids), namespace, handle.node, handle.cached_len)
+            node: RadixNode | None = self._tree.forest.find(namespace)
+            return self._explainer.explain(to_bytes(input_ids), namespace, node, 0)
+        return self._explainer.explain(to_bytes(input_ids), namespace, handle.node, handle.cached_len)
 
     def note_tail(self, handle: BaseCacheHandle, input_ids: Ids, namespace: Namespace = PUBLIC) -> None:
         assert isinstance(handle, RadixCacheHandle), f"not a handle of this cache: {handle}"
