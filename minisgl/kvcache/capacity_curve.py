@@ -25,7 +25,13 @@ from minisgl.kvcache.prefix_names import prefix_names
 from minisgl.utils.arrays import Int32Array
 
 MAX_FOLLOWED = 2**15  # prefixes on the whole stack: some 5 MB
+AT_ONE = CAPACITY_FACTORS.index(1)
 MIN_STRIDE = 16  # tokens of which one prefix is looked at, where pages are smaller
+
+
+def default_stride(page_size: int) -> int:
+    """Pages of which one is looked at."""
+    return max(1, MIN_STRIDE // page_size)
 
 
 class CapacityCurve:
@@ -38,7 +44,7 @@ class CapacityCurve:
     def __init__(
         self, num_pages: int, page_size: int = 1, *, stride: int | None = None, max_followed: int = MAX_FOLLOWED
     ) -> None:
-        stride = stride or max(1, MIN_STRIDE // page_size)
+        stride = stride or default_stride(page_size)
         most = CAPACITY_FACTORS[-1] * num_pages / stride
         rate = min(1.0, max_followed / most)
         self._first, self._step = ((stride - 1) // 2 + 1) * page_size, stride * page_size
@@ -63,11 +69,11 @@ class CapacityCurve:
         names, ends = self._followed(prompt, namespace)
         # The last token is never looked up.
         num_wanted, num_hit = np.searchsorted(ends, (len(prompt) - 1, hit_len), side="right").tolist()
-        depths = self._stack.touch(names)
+        depths = [min(depth, num_wanted) for depth in self._stack.touch(names)]
         self.queried += len(prompt)
-        for index, (factor, depth) in enumerate(zip(CAPACITY_FACTORS, depths, strict=True)):
-            more = min(depth, num_wanted) - num_hit
-            change = 0 if factor == 1 else max(0, more) if factor > 1 else min(0, more)
+        for index, depth in enumerate(depths):
+            # Smaller: as much less as the stack says. Larger: what was hit, or what the stack says, if that is more.
+            change = depth - depths[AT_ONE] if index <= AT_ONE else max(0, depth - num_hit)
             self._totals[index] += hit_len + change * self._weight
             self._hits[index] = max(self._hits[index], self._totals[index])
 

@@ -10,6 +10,7 @@ import torch
 
 from minisgl.kvcache import RadixPrefixCache
 from minisgl.kvcache.base import BasePrefixCache, Watch
+from minisgl.kvcache.capacity_curve import CapacityCurve
 from minisgl.scheduler.page_allocator import PageAllocator
 from minisgl.simulate.counts import HitCounts
 from minisgl.simulate.workload import Item, Workload
@@ -24,11 +25,12 @@ def replay(
     eviction: str = "lru",
     lookahead: int = 0,
     progress: Callable[[], None] = lambda: None,
+    curve: CapacityCurve | None = None,
 ) -> HitCounts:
     """Match, lock, evict as needed, insert and unlock each request in order of arrival.
 
     lookahead: so many of the requests that come next are expected, so that what they would hit is evicted last.
-    progress: called after each request. ValueError if a request does not fit into num_pages.
+    progress: called after each request. curve: follows them. ValueError if a request does not fit into num_pages.
     """
     check_pool(workload, num_pages)
     cache = RadixPrefixCache(torch.device("cpu"), workload.units_per_page, eviction)
@@ -37,7 +39,12 @@ def replay(
     counts = HitCounts()
     for item in workload.items:
         window.advance()
-        counts.add(item, _serve(cache, free, item, counts))
+        num_hit = _serve(cache, free, item, counts)
+        counts.add(item, num_hit)
+        if curve is not None:
+            ids = item.known_ids()
+            curve.looked_up(ids[: item.num_prompt], num_hit)
+            curve.stored(ids)
         progress()
     return counts
 

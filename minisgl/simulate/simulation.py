@@ -14,6 +14,7 @@ from minisgl.message import NextTokens, TokenReply, UserMsg
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.scheduler import Scheduler
 from minisgl.simulate.arrivals import Arrivals
+from minisgl.simulate.capacity import estimates, make_curve
 from minisgl.simulate.config import SimulationConfig
 from minisgl.simulate.counts import HitCounts
 from minisgl.simulate.timeline import Life, Timeline
@@ -77,6 +78,7 @@ class Simulation:
         arrivals: Arrivals,
         progress: Callable[[], None] = lambda: None,
     ) -> None:
+        self._workload = workload
         self._items = workload.items
         self._max_tokens = div_ceil(config.max_tokens or 1, workload.unit)
         self._scheduler = _make_scheduler(workload, config, num_pages, self._max_tokens)
@@ -186,6 +188,7 @@ class Simulation:
             "prompt_tokens": hits.prompt_tokens,
             "hit_tokens": hits.hit_tokens,
             "hit_rate": hits.hit_rate,
+            "capacity": estimates(stats.capacity_hits, self._workload, hits),
             "computed_tokens": self._computed_tokens,
             "generated_tokens": self._generated_tokens,
             "num_pages": stats.num_pages,
@@ -221,4 +224,5 @@ def _make_scheduler(workload: Workload, config: SimulationConfig, num_pages: int
         policy=config.policy,
         max_overtakes=config.max_overtakes,
         lookahead=config.lookahead_width,
+        curve=make_curve(workload, num_pages) if manager.prefix_cache.shares else None,
     )

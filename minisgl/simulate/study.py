@@ -8,6 +8,7 @@ from typing import Any
 
 from minisgl.simulate.arrivals import Arrivals
 from minisgl.simulate.belady import best_hits, next_uses, unique_pages
+from minisgl.simulate.capacity import estimates, make_curve
 from minisgl.simulate.config import SimulationConfig
 from minisgl.simulate.counts import HitCounts
 from minisgl.simulate.load import arrival_scale, full_load_s
@@ -64,7 +65,9 @@ def _simulate(workload: Workload, config: SimulationConfig, num_pages: int, begi
 
 def _replay(workload: Workload, config: SimulationConfig, num_pages: int, begin: Begin) -> dict[str, Any]:
     progress = begin("requests", len(workload.items))
-    return _hits(replay(workload, num_pages, config.eviction, config.lookahead_width, progress))
+    curve = make_curve(workload, num_pages)
+    counts = replay(workload, num_pages, config.eviction, config.lookahead_width, progress, curve)
+    return _hits(counts) | {"capacity": estimates(curve.hits, workload, counts)}
 
 
 def _hits(counts: HitCounts) -> dict[str, Any]:
