@@ -34,7 +34,8 @@ export interface Explanation {
   prompt_tokens?: number;
   cached_tokens?: number;
   causes: Causes;
-  left_at: number;
+  /** null: nothing was looked up. */
+  left_at: number | null;
   evicted_s?: number | null;
   evicted_tokens?: number | null;
   around?: { before: string; after: string; branch?: string } | null;

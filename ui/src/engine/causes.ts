@@ -77,6 +77,7 @@ function evictedWhen({ evicted_s, evicted_tokens }: Explanation): string {
 }
 
 function whereItLeft({ left_at }: Explanation, total: number): string {
+  if (left_at === null) return "It never asked the cache.";
   if (left_at >= total) return "All of it was known: it never left what was seen before.";
   if (left_at === 0) return "It shares no beginning with anything seen before.";
   return `It left the closest prompt at token ${left_at.toLocaleString("en-US")} of ${total.toLocaleString("en-US")}.`;
