@@ -11,7 +11,13 @@ import typer
 from minisgl import __version__
 from minisgl.utils.logging import install_handler
 
-PLAIN_COMMANDS = {"pull": "minisgl.cli.pull", "doctor": "minisgl.cli.doctor"}
+PLAIN_COMMANDS = {
+    "pull": "minisgl.cli.pull",
+    "doctor": "minisgl.cli.doctor",
+    "top": "minisgl.cli.top",
+    "profile": "minisgl.cli.profile",
+    "explain": "minisgl.cli.explain",
+}
 MODEL_COMMANDS = {
     "serve": "minisgl.cli.serve",
     "generate": "minisgl.cli.generate",
@@ -26,11 +32,18 @@ SUMMARIES = {
     "launch": "The predecessor's command line: python -m minisgl --model X [--shell].",
     "pull": "Fetch a model by its alias.",
     "doctor": "Show what was found on this machine.",
+    "top": "Watch what a running server does, in this terminal.",
+    "profile": "Record what a running server does, as a trace for Perfetto.",
+    "explain": "Say why prompts are cached or not after others, and where they part.",
     "simulate": "Replay a trace of requests through scheduler and cache, without a model.",
 }
 HIDDEN = {"launch"}
-BENCH_SUMMARY = "Measure a server."
-BENCH_COMMANDS = {"serve": ("minisgl.cli.bench_serve", "Send requests to a server and report how fast it answered.")}
+BENCH_SUMMARY = "Measure a server, or the engine in this process."
+BENCH_COMMANDS = {
+    "serve": ("minisgl.cli.bench_serve", "Send requests to a server and report how fast it answered."),
+    "offline": ("minisgl.cli.bench_offline", "Answer many prompts in this process and report how fast it was."),
+    "radix": ("minisgl.cli.bench_radix", "Answer the same prompts with the radix cache and without one."),
+}
 ROOT_OPTIONS = {"--help", "--version"}
 
 
@@ -55,9 +68,8 @@ def build_app(command: str) -> typer.Typer:
 def _bench_app(*, is_complete: bool) -> typer.Typer:
     """The commands below `bench`."""
     app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
-    app.callback()(_group)
     for name, (module, summary) in BENCH_COMMANDS.items():
-        app.command(name, help=summary)(import_module(module).run if is_complete else _unloaded)
+        app.command(name, help=summary)(_complete(module) if is_complete else _unloaded)
     return app
 
 
@@ -73,13 +85,14 @@ def _with_command(arguments: list[str]) -> list[str]:
 def _load(name: str) -> Callable[..., Any]:
     if name in PLAIN_COMMANDS:
         return cast("Callable[..., Any]", import_module(PLAIN_COMMANDS[name]).run)
+    return _complete(MODEL_COMMANDS[name])
+
+
+def _complete(module: str) -> Callable[..., Any]:
+    """A command with the flags of the configs that it takes."""
     from minisgl.cli.flags import with_flags
 
-    return with_flags(import_module(MODEL_COMMANDS[name]).run)
-
-
-def _group() -> None:
-    """Keeps a group of one command a group."""
+    return with_flags(import_module(module).run)
 
 
 def _unloaded() -> None:

@@ -25,15 +25,15 @@ class GivenPrompt:
 
 def read_prompts(given: Sequence[str], file: Path | None) -> list[GivenPrompt]:
     """Those of the command line, where - stands for stdin, then the file's lines. ValueError if there are none."""
-    texts = [_read_stdin() if text == "-" else text for text in given]
+    texts = [read_stdin() if text == "-" else text for text in given]
     prompts = [GivenPrompt(text, f"prompt {number}") for number, text in enumerate(texts, 1)]
-    prompts += [] if file is None else _read_lines(file)
+    prompts += [] if file is None else read_lines(file)
     if not prompts:
         raise ValueError("nothing to generate: give a prompt, or --file with one a line")
     return prompts
 
 
-def _read_stdin() -> str:
+def read_stdin() -> str:
     """All of it but the last line's end, which `echo` adds and no prompt means."""
     return sys.stdin.read().removesuffix("\n")
 
@@ -58,7 +58,7 @@ def _tokenize(llm: LLM, text: str, params: SamplingParams, chat: bool) -> Int32A
     return llm.client.prepare(text, params).input_ids
 
 
-def _read_lines(file: Path) -> list[GivenPrompt]:
+def read_lines(file: Path) -> list[GivenPrompt]:
     """Not by str.splitlines, which cuts a text at U+2028, form feeds and more. A byte order mark is no text."""
     try:
         with file.open(encoding="utf-8-sig", newline="\n") as lines:

@@ -1,0 +1,100 @@
+"""How `minisgl explain` shows what it found: for people, the two prompts one below the other where they part."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from minisgl.cli.session import printable
+from minisgl.llm.explained import REACH
+
+WORDS = {
+    "hit": "cached",
+    "joined": "computed by a running request",
+    "evicted": "evicted",
+    "below_page": "known, but no whole page",
+    "never_seen": "never seen",
+    "not_looked_up": "not looked up",
+    "last_token": "at the end, always computed",
+}
+STYLES = {"hit": "green", "joined": "green", "evicted": "yellow", "never_seen": "red"}
+MIN_COMMON_END = 8  # tokens; fewer are not worth a word
+
+
+@dataclass(frozen=True)
+class Found:
+    """About one prompt. answer: as the server gives it. closest: the name of the prompt that came closest, if known.
+
+    common_end: tokens at the end that the two have in common, though not cached.
+    """
+
+    where: str
+    answer: Mapping[str, Any]
+    closest: str | None = None
+    common_end: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        return {"prompt": self.where, **self.answer, "closest": self.closest, "common_end_tokens": self.common_end}
+
+
+def show(found: Sequence[Found], console: Console) -> None:
+    """One paragraph for each; of several a line of sums."""
+    for each in found:
+        for line in _lines(each):
+            console.print(line, soft_wrap=True)
+    if len(found) > 1:
+        total, cached = (sum(each.answer[name] for each in found) for name in ("prompt_tokens", "cached_tokens"))
+        console.print(f"{len(found)} prompts: {total:,} tokens, {cached:,} cached ({cached / total:.0%})", style="dim")
+
+
+def _lines(found: Found) -> Iterator[Text]:
+    answer = found.answer
+    head = Text(f"{found.where}: {_tokens(answer['prompt_tokens'])}: ", "bold")
+    yield head + Text(", ").join(
+        Text(f"{tokens:,} {WORDS[cause]}{_when(cause, answer)}", STYLES.get(cause, "not bold"))
+        for cause, tokens in answer["causes"].items()
+        if tokens
+    )
+    if answer["around"] is not None and answer["left_at"]:
+        yield from _parting(found)
+    if found.common_end >= MIN_COMMON_END:
+        yield Text(
+            f"  Both end with the same {_tokens(found.common_end)}: put what differs behind these to have them cached."
+        )
+
+
+def _when(cause: str, answer: Mapping[str, Any]) -> str:
+    if cause != "evicted":
+        return ""
+    times = [f"{answer['evicted_s']:.0f} s ago"] if answer["evicted_s"] is not None else []
+    if answer["evicted_tokens"]:
+        times.append(f"{answer['evicted_tokens']:,} more were evicted since")
+    return f" ({', '.join(times)})" if times else ""
+
+
+def _parting(found: Found) -> Iterator[Text]:
+    """Both prompts around the position, and a mark below it."""
+    around, left_at = found.answer["around"], found.answer["left_at"]
+    other = found.closest or "what came closest"
+    yield Text(f"  It leaves {other} after {_tokens(left_at)}:")
+    names = [found.where, *([found.closest] if found.closest else [])]
+    width, before = max(map(cell_len, names)), ("..." if left_at > REACH else "") + _quoted(around["before"])
+    for name, after in zip(names, (around["after"], around.get("branch", "")), strict=False):
+        padding = " " * (width - cell_len(name))
+        yield Text.assemble(f"    {name}{padding}  {before}", (_quoted(after) or "(it ends here)", "bold reverse"))
+    yield Text(" " * (4 + width + 2 + cell_len(before)) + "^", "bold")
+
+
+def _quoted(text: str) -> str:
+    """On one line, and harmless to a terminal."""
+    return printable(json.dumps(text, ensure_ascii=False)[1:-1])
+
+
+def _tokens(number: int) -> str:
+    return f"{number:,} token{'s' * (number != 1)}"
