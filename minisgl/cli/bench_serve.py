@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,7 +14,12 @@ from minisgl.cli.bench.backends import BACKENDS
 from minisgl.cli.bench.datasets import DATASETS, Shape
 from minisgl.cli.choices import choice_option
 from minisgl.cli.extras import needs_server_extra
+from minisgl.cli.files import check_writable, write_json
+from minisgl.cli.plot import check_plot, draw
 from minisgl.env import ENV
+
+if TYPE_CHECKING:
+    from minisgl.cli.bench.load import Result
 
 
 def run(
@@ -44,10 +49,14 @@ def run(
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds after which a request has failed.")] = 600.0,
     seed: Annotated[int, typer.Option("--seed", help="Of texts and arrivals.")] = 0,
     as_json: Annotated[Path | None, typer.Option("--json", help="Write everything to this file.")] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw it to this file, .svg or .png.")] = None,
 ) -> None:
     """Send requests to a server and report how it went. Exits with 1 when a request failed."""
+    check_writable("--json", as_json)
+    check_plot(plot)
     if rate is not None and (concurrency is not None or rate <= 0):
         raise ValueError(f"--rate {rate:g}: it is over 0, and given without --concurrency")
+    concurrency = concurrency or 8
     api_key = api_key or ENV.API_KEY.value
     shape = Shape(num_requests, input_len, prefix_len, num_groups, num_turns, seed)
     fields = {"temperature": 0, "max_tokens": output_len, "stream": True, "stream_options": {"include_usage": True}}
@@ -61,11 +70,13 @@ def run(
         plan=Plan(BACKENDS[backend], fields | ({"ignore_eos": True} if ignore_eos else {}), timeout),
         conversations=DATASETS[dataset](shape),
     )
-    clock = bench.run(model, rate, concurrency or 8, seed)
+    clock = bench.run(model, rate, concurrency, seed)
     summary = {"url": url, "backend": backend, "dataset": dataset, **summarize(bench.results, clock)}
-    _show(summary, f"{dataset} over {backend}, {url}")
-    if as_json is not None:
-        as_json.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+    title = f"{dataset} over {backend}, {url}"
+    _show(summary, title)
+    write_json(as_json, summary)
+    if plot is not None:
+        _draw(plot, f"{title}: {_load_of(rate, concurrency)}", bench.results)
     if summary["num_failed"]:
         raise typer.Exit(1)
 
@@ -77,3 +88,16 @@ def _show(summary: dict[str, Any], title: str) -> None:
     console.print(table(summary, title))
     for line in lines(summary):
         console.print(line, markup=False)
+
+
+def _load_of(rate: float | None, concurrency: int) -> str:
+    return f"{concurrency} at once" if rate is None else f"{rate:g} begun a second"
+
+
+def _draw(plot: Path, title: str, results: Sequence[Result]) -> None:
+    from minisgl.cli.bench.serve_plot import panels
+
+    if all(result.error is not None for result in results):
+        typer.secho(f"--plot {plot}: no request went well, so there is nothing to draw", fg="yellow", err=True)
+        return
+    draw(plot, title, panels(results))

@@ -22,11 +22,13 @@ from minisgl.cli.bench.datasets import Conversation
 class Result:
     """How one request went. Seconds from the sending. gaps_s: between pieces of text.
 
-    error: why it counts as failed. late_s: how much later than planned it was sent; not 0 only at a rate.
+    error: why it counts as failed. late_s: how much later than planned it was sent; not 0 only at a rate. sent_s: by
+    the clock `perf_counter`.
     """
 
     error: str | None
     total_s: float
+    sent_s: float = 0.0
     late_s: float = 0.0
     first_token_s: float = 0.0
     gaps_s: tuple[float, ...] = ()
@@ -108,11 +110,12 @@ def _result(answer: Answer, error: str | None, started: float, planned: float) -
     """Without usage, which some servers lack, each piece of text counts as a token."""
     total_s, times = time.perf_counter() - started, answer.times
     if error is not None:
-        return Result(error, total_s, late_s=started - planned)
+        return Result(error, total_s, started, late_s=started - planned)
     usage = answer.usage or Usage(completion_tokens=len(times))
     return Result(
         error=None,
         total_s=total_s,
+        sent_s=started,
         late_s=started - planned,
         first_token_s=times[0] - started,
         gaps_s=tuple(after - before for before, after in itertools.pairwise(times)),
