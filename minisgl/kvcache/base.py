@@ -7,16 +7,19 @@ Token ids and slots are int32 on the host, NumPy arrays or CPU tensors. A page i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, TypeVar
 
 import torch
 
 from minisgl.core import Explanation, PrefixGroup, get_global_ctx
+from minisgl.core.picture import NodeUse, TreePath, TreePicture
 from minisgl.utils.arrays import NO_IDS, Int32Array
 
 Ids = torch.Tensor | Int32Array
+T = TypeVar("T")
+Slices = Generator[None, None, T]  # work in slices of a millisecond; between two of them the cache may change
 
 
 class Namespace(NamedTuple):
@@ -239,6 +242,27 @@ class BasePrefixCache(ABC):
     @abstractmethod
     def runs(self, head_len: int) -> Iterator[CachedRun]:
         """Every node with its first `head_len` tokens, parents before children, older children first."""
+
+    @abstractmethod
+    def picture(self, number: int | None, max_nodes: int, head_len: int) -> Slices[TreePicture | None]:
+        """All trees, or what is below the node of that number; None if it is gone. Folded to at most `max_nodes` nodes.
+
+        head_len: how many of a node's first token ids are told. Exact if nothing changes until it is done; else a
+        proper tree all the same, see `folding`.
+        """
+
+    @abstractmethod
+    def use(
+        self, number: int, handles: Mapping[int, BaseCacheHandle], watches: Mapping[int, Watch], tail_len: int
+    ) -> Slices[NodeUse | None]:
+        """Who of these, by uid, leads through the node of that number; None if it is gone.
+
+        tail_len: how many of the last token ids of its path are told.
+        """
+
+    @abstractmethod
+    def path(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> TreePath:
+        """Where `match_prefix` would lead. Changes nothing."""
 
     @abstractmethod
     def reset(self) -> None:

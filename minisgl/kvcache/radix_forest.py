@@ -10,13 +10,17 @@ from minisgl.kvcache.radix_node import RadixNode
 
 
 class RadixRoot(RadixNode):
-    """Holds nothing and is never evicted. queue: the order in which what is below it goes."""
+    """Holds nothing and is never evicted. queue: the order in which what is below it goes.
 
-    __slots__ = ("namespace", "queue")
+    number: how many namespaces there had been before it.
+    """
 
-    def __init__(self, namespace: Namespace, queue: EvictionQueue) -> None:
+    __slots__ = ("namespace", "number", "queue")
+
+    def __init__(self, namespace: Namespace, number: int, queue: EvictionQueue) -> None:
         super().__init__(b"", b"", last_access=0, ref_count=1)
         self.namespace = namespace
+        self.number = number
         self.queue = queue
 
 
@@ -29,10 +33,11 @@ class RadixForest:
 
     def __init__(self, make_queue: Callable[[], EvictionQueue]) -> None:
         self._make_queue = make_queue
-        self.public = RadixRoot(PUBLIC, make_queue())
+        self.public = RadixRoot(PUBLIC, 0, make_queue())
         self.dead: dict[RadixNode, None] = {}
         self._turns: Turns[RadixRoot] = Turns()  # knows nobody while the public namespace is alone
         self._roots: dict[Namespace, RadixRoot] = {PUBLIC: self.public}
+        self._num_ever = 1
 
     def find(self, namespace: Namespace) -> RadixRoot | None:
         return self.public if namespace is PUBLIC else self._roots.get(namespace)
@@ -43,7 +48,8 @@ class RadixForest:
             return self.public
         root = self._roots.get(namespace)
         if root is None:
-            root = RadixRoot(namespace, self._make_queue())
+            root = RadixRoot(namespace, self._num_ever, self._make_queue())
+            self._num_ever += 1
             if len(self._roots) == 1:
                 self._turns.add(self.public, self.public.queue)
             self._roots[namespace] = root

@@ -35,7 +35,7 @@ class RadixNode:
     """
 
     __slots__ = (
-        "children", "dead", "expected", "forks", "last_access", "note", "page_bytes", "parent",
+        "__weakref__", "children", "dead", "expected", "forks", "last_access", "note", "page_bytes", "parent",
         "queued", "ref_count", "token_bytes", "watchers",
     )  # fmt: skip
 

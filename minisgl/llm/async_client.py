@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 from minisgl.core import Limits, SamplingParams
-from minisgl.llm.client import Client, Prepared, Probe
+from minisgl.core.picture import NodeUse, TreePicture
+from minisgl.llm.client import Client, Place, Prepared, Probe
 from minisgl.llm.encoder import Messages, Prompt
 from minisgl.llm.explained import Explained
 from minisgl.llm.run import Mail, OnNews, OnOver, Run
@@ -133,6 +134,24 @@ class AsyncClient:
         ids = await in_thread(size_of(messages), self.client.encoder.chat_ids, messages, template)
         return await self._explain(ids, cache_salt)
 
+    async def tree(self, node: int | None, max_nodes: int, head_len: int) -> TreePicture | None:
+        """As `Client.ask_tree`."""
+        return await asyncio.wrap_future(self.client.ask_tree(node, max_nodes, head_len))
+
+    async def node_use(self, node: int, tail_len: int) -> NodeUse | None:
+        """As `Client.ask_node`."""
+        return await asyncio.wrap_future(self.client.ask_node(node, tail_len))
+
+    async def place(self, prompt: Prompt, *, cache_salt: str = "") -> Place:
+        """Where in the tree this prompt lies. ValueError for one that can never run."""
+        ids = await in_thread(len(prompt), self.client.encoder.ids, prompt)
+        return await self._place(ids, cache_salt)
+
+    async def place_chat(self, messages: Messages, template: Mapping[str, Any], *, cache_salt: str = "") -> Place:
+        """The same for a conversation."""
+        ids = await in_thread(size_of(messages), self.client.encoder.chat_ids, messages, template)
+        return await self._place(ids, cache_salt)
+
     async def purge_cache(self, prefix: Prompt | None = None, *, cache_salt: str | None = "") -> int:
         """As `LLM.purge_cache`."""
         ids = NO_IDS if prefix is None else await in_thread(len(prefix), self.client.encoder.prefix_ids, prefix)
@@ -146,6 +165,9 @@ class AsyncClient:
     async def flush_cache(self) -> None:
         """Nothing that was cached until now is matched any more; requests that run keep what they hold."""
         await asyncio.wrap_future(self.client.purge_cache())
+
+    async def _place(self, ids: Int32Array, cache_salt: str) -> Place:
+        return Place(len(ids), await asyncio.wrap_future(self.client.ask_path(ids, cache_salt)))
 
     async def _probe(self, ids: Int32Array, cache_salt: str) -> Probe:
         return Probe(len(ids), await asyncio.wrap_future(self.client.ask_cached(ids, cache_salt)))

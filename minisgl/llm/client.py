@@ -10,13 +10,26 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from minisgl.core import Explanation, Limits, SamplingParams
+from minisgl.core.picture import MAX_PICTURE_NODES, NodeUse, TreePath, TreePicture
 from minisgl.core.seeds import choice_seed
 from minisgl.llm.encoder import Encoder, Messages, Prompt, check_salt
 from minisgl.llm.link import Link
 from minisgl.llm.stats import Stats
 from minisgl.llm.stream import RequestStream
 from minisgl.llm.submission import Submission
-from minisgl.message import Activity, ActivityMsg, EngineStats, ExplainMsg, ProbeMsg, PurgeMsg, StatsMsg, UserMsg
+from minisgl.message import (
+    Activity,
+    ActivityMsg,
+    EngineStats,
+    ExplainMsg,
+    NodeMsg,
+    PathMsg,
+    ProbeMsg,
+    PurgeMsg,
+    StatsMsg,
+    TreeMsg,
+    UserMsg,
+)
 from minisgl.tokenizer import Tokenizer
 from minisgl.utils.arrays import NO_IDS, Int32Array
 
@@ -40,6 +53,13 @@ class Probe(NamedTuple):
 
     prompt_tokens: int
     cached_tokens: int
+
+
+class Place(NamedTuple):
+    """Where in the tree a prompt lies."""
+
+    prompt_tokens: int
+    path: TreePath
 
 
 class Client:
@@ -107,6 +127,24 @@ class Client:
         self.limits.check_explains()
         self._check_question(input_ids, cache_salt)
         return self._link.ask(ExplainMsg(next(self._uids), input_ids, cache_salt))
+
+    def ask_tree(self, node: int | None, max_nodes: int, head_len: int) -> Future[TreePicture | None]:
+        """The prefix cache's trees, or what is below a node; None if it is gone. The largest `max_nodes` nodes.
+
+        head_len: so many of each one's first token ids. ValueError for a number of nodes out of range.
+        """
+        if not 1 <= max_nodes <= MAX_PICTURE_NODES:
+            raise ValueError(f"max_nodes={max_nodes} is not between 1 and {MAX_PICTURE_NODES}")
+        return self._link.ask(TreeMsg(next(self._uids), node, max_nodes, head_len))
+
+    def ask_node(self, node: int, tail_len: int) -> Future[NodeUse | None]:
+        """Who uses a node; None if it is gone. tail_len: so many of the last token ids of its path."""
+        return self._link.ask(NodeMsg(next(self._uids), node, tail_len))
+
+    def ask_path(self, input_ids: Int32Array, cache_salt: str = "") -> Future[TreePath]:
+        """Where a prompt lies in the tree. ValueError for one that can never run."""
+        self._check_question(input_ids, cache_salt)
+        return self._link.ask(PathMsg(next(self._uids), input_ids, cache_salt))
 
     def purge_cache(self, prefix: Int32Array = NO_IDS, cache_salt: str | None = None) -> Future[int]:
         """From the answer on, nothing that was cached before and begins with `prefix` is matched.

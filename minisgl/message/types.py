@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from minisgl.core import Explanation, SamplingParams, TokenLogprobs
+from minisgl.core.picture import NodeUse, TreePath, TreePicture
 from minisgl.message.activity import RequestNow, StepRecord
 from minisgl.utils.arrays import Int32Array
 
@@ -99,6 +100,39 @@ class PurgeMsg(Question[int]):
 
     prefix: Int32Array
     cache_salt: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SlowQuestion(Question[AnswerT]):
+    """What takes longer than a step may be held up: it is worked on a little at every step."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeMsg(SlowQuestion[TreePicture | None]):
+    """The prefix cache's trees, or what is below a node; None if it is gone.
+
+    max_nodes: at most so many nodes are told. head_len: so many of each one's first token ids.
+    """
+
+    node: int | None = None
+    max_nodes: int = 1500
+    head_len: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NodeMsg(SlowQuestion[NodeUse | None]):
+    """Who uses a node; None if it is gone. tail_len: so many of the last token ids of its path are told."""
+
+    node: int
+    tail_len: int = 0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PathMsg(Question[TreePath]):
+    """Where this prompt lies in the tree. Changes nothing."""
+
+    input_ids: Int32Array
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,5 +265,30 @@ class ActivityReply:
     answer: Activity
 
 
+@dataclass(frozen=True, slots=True)
+class TreeReply:
+    """The answer to a TreeMsg."""
+
+    uid: int
+    answer: TreePicture | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReply:
+    """The answer to a NodeMsg."""
+
+    uid: int
+    answer: NodeUse | None
+
+
+@dataclass(frozen=True, slots=True)
+class PathReply:
+    """The answer to a PathMsg."""
+
+    uid: int
+    answer: TreePath
+
+
 TokenNews = TokenReply | NextTokens
-Reply = TokenNews | StatsReply | CountReply | ExplainReply | ActivityReply
+Answer = StatsReply | CountReply | ExplainReply | ActivityReply | TreeReply | NodeReply | PathReply
+Reply = TokenNews | Answer

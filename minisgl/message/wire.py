@@ -23,6 +23,10 @@ from minisgl.message.types import (
     ExplainReply,
     FinishMsg,
     NextTokens,
+    NodeMsg,
+    NodeReply,
+    PathMsg,
+    PathReply,
     ProbeMsg,
     PurgeMsg,
     Reply,
@@ -31,6 +35,8 @@ from minisgl.message.types import (
     StatsMsg,
     StatsReply,
     TokenReply,
+    TreeMsg,
+    TreeReply,
     UserMsg,
 )
 
@@ -78,22 +84,14 @@ class Codec(Generic[T]):
 
 def request_codec() -> Codec[RequestMsg]:
     """For what goes to an engine process."""
-    return Codec(UserMsg, AbortMsg, FinishMsg, StatsMsg, ProbeMsg, ExplainMsg, ActivityMsg, PurgeMsg, ShutdownMsg)
+    questions = StatsMsg, ProbeMsg, ExplainMsg, ActivityMsg, PurgeMsg, TreeMsg, NodeMsg, PathMsg
+    return Codec(UserMsg, AbortMsg, FinishMsg, *questions, ShutdownMsg)
 
 
 def news_codec() -> Codec[News]:
     """For what comes from it."""
-    return Codec(
-        TokenReply,
-        NextTokens,
-        StatsReply,
-        CountReply,
-        ExplainReply,
-        ActivityReply,
-        LoadProgress,
-        EngineReady,
-        EngineFailed,
-    )
+    answers = StatsReply, CountReply, ExplainReply, ActivityReply, TreeReply, NodeReply, PathReply
+    return Codec(TokenReply, NextTokens, *answers, LoadProgress, EngineReady, EngineFailed)
 
 
 def _decoder(kind: type) -> msgspec.msgpack.Decoder[Any]:

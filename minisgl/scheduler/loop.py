@@ -71,6 +71,7 @@ class Loop:
             self.scheduler.recorder.end()
         computed_s = self._computing_s() - computed_s
         self.scheduler.count_host_time(time.perf_counter() - started - self._waited_s - computed_s)
+        self.scheduler.work_on_answers()  # last: tokens are out, and a device works meanwhile
 
     def _settle(self) -> None:
         """Commit the batch in flight, if there is one."""
@@ -84,7 +85,7 @@ class Loop:
             self.scheduler.recorder.settled(batch.step, before, after, result.device_s)
 
     def _receive(self) -> list[RequestMsg]:
-        idle = self.is_open and not self.has_work
+        idle = self.is_open and not self.has_work and not self.scheduler.is_asked
         return self._wait() if idle else self._inbox.receive(timeout=0)
 
     def _take_in(self, messages: list[RequestMsg]) -> None:

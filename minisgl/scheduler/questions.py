@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from minisgl.kvcache.base import Namespace
+from minisgl.kvcache.base import Namespace, Slices
 from minisgl.message import (
     ActivityMsg,
     ActivityReply,
     CountReply,
     ExplainMsg,
     ExplainReply,
+    NodeMsg,
+    NodeReply,
+    PathMsg,
+    PathReply,
     ProbeMsg,
     PurgeMsg,
     Question,
     Reply,
+    SlowQuestion,
     StatsMsg,
     StatsReply,
+    TreeMsg,
+    TreeReply,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +43,21 @@ def answer(question: Question[Any], scheduler: Scheduler) -> Reply:
         return CountReply(question.uid, scheduler.purge(namespace, question.prefix))
     if isinstance(question, ActivityMsg):
         return ActivityReply(question.uid, scheduler.activity(question.since))
+    if isinstance(question, PathMsg):
+        path = scheduler.cache_manager.prefix_cache.path(question.input_ids[:-1], Namespace(question.cache_salt))
+        return PathReply(question.uid, path)
     assert isinstance(question, StatsMsg), question
     if question.recount:
         scheduler.check_integrity()
     return StatsReply(question.uid, scheduler.stats())
+
+
+def inquire(question: SlowQuestion[Any], scheduler: Scheduler) -> Slices[Reply]:
+    """The same for what takes several steps."""
+    cache = scheduler.cache_manager.prefix_cache
+    if isinstance(question, TreeMsg):
+        picture = yield from cache.picture(question.node, question.max_nodes, question.head_len)
+        return TreeReply(question.uid, picture)
+    assert isinstance(question, NodeMsg), question
+    use = yield from cache.use(question.node, scheduler.held_prefixes(), scheduler.watches(), question.tail_len)
+    return NodeReply(question.uid, None if use is None else scheduler.with_states(use))

@@ -12,12 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from msgspec.structs import replace
+
 from minisgl.core import CAUSES, Batch, BatchResult, Limits
+from minisgl.core.picture import NodeUse
 from minisgl.core.reqs import Reqs
 from minisgl.env import ENV
-from minisgl.kvcache.base import Namespace
+from minisgl.kvcache.base import BaseCacheHandle, Namespace, Watch
 from minisgl.kvcache.capacity_curve import CapacityCurve
-from minisgl.message import AbortMsg, Activity, EngineStats, FinishMsg, Question, Reply, RequestMsg, UserMsg
+from minisgl.message import (
+    AbortMsg,
+    Activity,
+    EngineStats,
+    FinishMsg,
+    Question,
+    Reply,
+    RequestMsg,
+    SlowQuestion,
+    UserMsg,
+)
 from minisgl.scheduler.activity import requests_now
 from minisgl.scheduler.admission import Admission
 from minisgl.scheduler.cache_manager import CacheManager
@@ -25,10 +38,11 @@ from minisgl.scheduler.committer import Committer
 from minisgl.scheduler.counters import Counters
 from minisgl.scheduler.endings import Endings
 from minisgl.scheduler.grouping import Grouping
+from minisgl.scheduler.inquiries import Inquiries
 from minisgl.scheduler.planner import Planner
-from minisgl.scheduler.questions import answer
+from minisgl.scheduler.questions import answer, inquire
 from minisgl.scheduler.recorder import Recorder
-from minisgl.scheduler.request import Request
+from minisgl.scheduler.request import Request, RequestState
 from minisgl.scheduler.reserve import RESERVES
 from minisgl.utils.arrays import NO_IDS, Int32Array
 
@@ -88,6 +102,7 @@ class Scheduler:
         )
         self._committer = Committer(cache_manager, self._admitted, self._endings, counters, self._replies)
         self._grouping = Grouping(cache_manager) if shared_prefix else None
+        self._inquiries = Inquiries()
         self._step = 0
 
     @property
@@ -110,8 +125,20 @@ class Scheduler:
                 self._endings.abort(msg.uid)
             elif isinstance(msg, FinishMsg):
                 self._endings.finish_at(msg.uid, msg.num_tokens)
+            elif isinstance(msg, SlowQuestion):
+                self._inquiries.add(inquire(msg, self))
             elif isinstance(msg, Question):
                 self._replies.append(answer(msg, self))
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether somebody waits for an answer that `work_on_answers` makes."""
+        return bool(self._inquiries)
+
+    def work_on_answers(self) -> None:
+        """A millisecond or two of what questions that take longer need."""
+        if self._inquiries and (reply := self._inquiries.advance()) is not None:
+            self._replies.append(reply)
 
     def abort_all(self) -> None:
         """Abort every request; launched batches still have to be committed."""
@@ -135,6 +162,23 @@ class Scheduler:
         steps, next_step = self.recorder.since(since)
         waiting, started_at = self._admission.waiting, self._counters.started_at
         return Activity(self.stats(), steps, next_step, requests_now(self._admitted.values(), waiting, started_at))
+
+    def held_prefixes(self) -> dict[int, BaseCacheHandle]:
+        """What running requests have locked in the cache, by uid."""
+        running = (request for request in self._admitted.values() if request.is_running)
+        return {request.uid: request.allocation.handle for request in running if request.allocation is not None}
+
+    def with_states(self, use: NodeUse) -> NodeUse:
+        """The same with what its users are at, of those that still run."""
+        running = [request for uid in use.users if (request := self._admitted.get(uid)) and request.is_running]
+        is_prefill = (request.state is RequestState.PREFILL for request in running)
+        states = ["prefill" if each else "decode" for each in is_prefill]
+        return replace(use, users=[request.uid for request in running], states=states)
+
+    def watches(self) -> dict[int, Watch]:
+        """Where in the cache waiting requests would begin, by uid."""
+        waiting = self._admission.waiting
+        return {each.request.uid: each.watch for each in waiting if each.watch is not None}
 
     def count_host_time(self, seconds: float) -> None:
         """So long the host has worked for a step: for `stats`, nothing is decided by it."""

@@ -6,7 +6,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from minisgl.core import Limits, SamplingParams
-from minisgl.llm.client import Prepared, Probe
+from minisgl.core.picture import NodeUse, TreePicture
+from minisgl.llm.client import Place, Prepared, Probe
 from minisgl.llm.encoder import Messages, Prompt
 from minisgl.llm.explained import Explained
 from minisgl.llm.submission import Delta
@@ -83,6 +84,25 @@ class EngineClient(Protocol):
         ...
 
     async def explain_chat(self, messages: Messages, template: Mapping[str, Any], *, cache_salt: str = "") -> Explained:
+        """The same for a conversation."""
+        ...
+
+    async def tree(self, node: int | None, max_nodes: int, head_len: int) -> TreePicture | None:
+        """The prefix cache's trees, or what is below a node; None if it is gone. The largest `max_nodes` nodes.
+
+        head_len: so many of each one's first token ids.
+        """
+        ...
+
+    async def node_use(self, node: int, tail_len: int) -> NodeUse | None:
+        """Who uses a node; None if it is gone. tail_len: so many of the last token ids of its path."""
+        ...
+
+    async def place(self, prompt: Prompt, *, cache_salt: str = "") -> Place:
+        """Where in the tree this prompt lies. ValueError for one that can never run."""
+        ...
+
+    async def place_chat(self, messages: Messages, template: Mapping[str, Any], *, cache_salt: str = "") -> Place:
         """The same for a conversation."""
         ...
 

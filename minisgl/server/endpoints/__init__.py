@@ -11,6 +11,7 @@ from minisgl.server.endpoints.completions import completions
 from minisgl.server.endpoints.control import abort_request
 from minisgl.server.endpoints.generate import generate
 from minisgl.server.endpoints.info import get_model_info, get_server_info, health_generate, version
+from minisgl.server.endpoints.inspect_tree import find_prompt, show_node, show_tree
 from minisgl.server.endpoints.models import list_models, show_model
 from minisgl.server.endpoints.page import index, ui_file
 from minisgl.server.endpoints.pages import docs, openapi_json
@@ -31,6 +32,9 @@ ROUTES = [
     Route("/flush_cache", flush_cache, methods=["POST"]),
     Route("/inspect/activity", show_activity, methods=["GET"]),
     Route("/inspect/requests", past_requests, methods=["GET"]),
+    Route("/inspect/tree", show_tree, methods=["GET"]),
+    Route("/inspect/tree/{id}", show_node, methods=["GET"]),
+    Route("/inspect/path", find_prompt, methods=["POST"]),
     Route("/abort_request", abort_request, methods=["POST"]),
     Route("/health_generate", health_generate, methods=["GET"]),
     Route("/get_server_info", get_server_info, methods=["GET"]),

@@ -8,8 +8,14 @@ from starlette.responses import Response
 from minisgl.core import CAPACITY_FACTORS
 from minisgl.message import Activity, EngineStats, RequestNow, StepRecord
 from minisgl.message.activity import uids_of
-from minisgl.server.endpoints.common import ANSWER_TIMEOUT_S, engine_answers, json_response, read_query, state_of
-from minisgl.server.records import RequestBook
+from minisgl.server.endpoints.common import (
+    ANSWER_TIMEOUT_S,
+    engine_answers,
+    json_response,
+    read_query,
+    request_ids,
+    state_of,
+)
 from minisgl.server.schema.activity import ActivityNow, CapacityPoint, Latency, OpenRequest, Spread, Step
 from minisgl.server.schema.api import SINCE
 from minisgl.server.state import ServerState
@@ -24,7 +30,7 @@ async def show_activity(request: Request) -> Response:
 
 
 def _shown(activity: Activity, state: ServerState) -> ActivityNow:
-    ids = _request_ids(state.book)
+    ids = request_ids(state.book)
     return ActivityNow(
         now_s=activity.stats.uptime_s,
         next=activity.next_step,
@@ -77,11 +83,6 @@ def _request(request: RequestNow, request_id: str | None) -> OpenRequest:
         admitted_s=request.admitted_s,
         waits_for=request.waits_for,
     )
-
-
-def _request_ids(book: RequestBook) -> dict[int, str]:
-    """By the uids of their sequences."""
-    return {uid: record.request_id for record in book for uid in record.uids}
 
 
 def _capacity(stats: EngineStats) -> list[CapacityPoint]:

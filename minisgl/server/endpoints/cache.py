@@ -33,7 +33,7 @@ AnswerT = TypeVar("AnswerT")
 async def probe_cache(request: Request) -> Response:
     """How much of a prompt a request would find cached. Nothing runs, and nothing is kept longer for it."""
     engine = state_of(request).ready_engine()
-    return json_response(Probed(*await _ask(request, engine.probe, engine.probe_chat)))
+    return json_response(Probed(*await ask_about_prompt(request, engine.probe, engine.probe_chat)))
 
 
 async def explain_cache(request: Request) -> Response:
@@ -41,7 +41,7 @@ async def explain_cache(request: Request) -> Response:
     engine = state_of(request).ready_engine()
     if not engine.limits.explains:
         raise ApiError(404, "this server was started with --no-explain", code="not_found")
-    explained = await _ask(request, engine.explain, engine.explain_chat)
+    explained = await ask_about_prompt(request, engine.explain, engine.explain_chat)
     return json_response(await in_thread(len(explained.input_ids), told_in_full, explained, engine.tokenizer))
 
 
@@ -75,7 +75,7 @@ async def flush_cache(request: Request) -> Response:
     return json_response(Flushed())
 
 
-async def _ask(
+async def ask_about_prompt(
     request: Request, of_prompt: Callable[..., Awaitable[AnswerT]], of_chat: Callable[..., Awaitable[AnswerT]]
 ) -> AnswerT:
     """About the prompt in the body."""

@@ -21,6 +21,7 @@ from minisgl.llm.encoder import Prompt
 from minisgl.llm.text_threads import LONG, in_thread
 from minisgl.server.engine_client import EngineClient
 from minisgl.server.errors import ApiError
+from minisgl.server.records import RequestBook
 from minisgl.server.schema.api import Query
 from minisgl.server.schema.decoding import Body, decode
 from minisgl.server.schema.messages import ChatMessage, num_objects, plain_messages
@@ -130,6 +131,11 @@ def check_priority(engine: EngineClient, priority: int | None) -> int:
     except FieldError as error:
         raise ApiError(400, str(error), param=error.field, code="unsupported_parameter") from None
     return priority or 0
+
+
+def request_ids(book: RequestBook) -> dict[int, str]:
+    """Of those that are open, by the uids of their sequences."""
+    return {uid: record.request_id for record in book for uid in record.uids}
 
 
 def request_id_of(request: Request) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from minisgl.core.picture import MAX_PICTURE_NODES
 from minisgl.server.schema.activity import ActivityNow
 from minisgl.server.schema.answers import ChatChunk, ChatCompletion, Completion
 from minisgl.server.schema.cache import Probed, ProbeRequest, Purged, PurgeRequest
@@ -28,6 +29,7 @@ from minisgl.server.schema.info import (
     Version,
 )
 from minisgl.server.schema.tokens import DetokenizeRequest, TokenizeRequest
+from minisgl.server.schema.tree import PromptPath, Tree, TreeNodeUse
 
 _KEY = {401: "The API key is missing or wrong."}
 _ENGINE = _KEY | {500: "Our mistake; the log says more.", 503: "Loading, draining, dead, or too slow."}
@@ -37,6 +39,8 @@ _BODY = _ENGINE | {400: "The request is wrong; `param` names the field.", 413: "
 _PAGE = {403: "A browser sent it for a page of another origin."}
 _MODEL = _BODY | {404: "No such model."}
 _EXPLAINED = _BODY | {404: "No such model, or --no-explain."}
+
+_GONE = {404: "No such node, or not any more."}
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,10 @@ class Query:
 
 
 LIMIT = Query("limit", "At most so many, the newest first.", default=64, minimum=1, maximum=512)
+NODE = Query("node", "The id of the node below which to look; without it everything is shown.", minimum=1)
+MAX_NODES = Query(
+    "max_nodes", "Show at most so many nodes, the largest.", default=1500, minimum=1, maximum=MAX_PICTURE_NODES
+)
 SINCE = Query("since", "The step to begin with: `next` of the answer before.", default=0)
 
 
@@ -99,6 +107,11 @@ OPERATIONS = (
     Operation("post", "/abort_request", "End requests that run or wait", Aborted, _BODY | _PAGE, AbortRequest),
     Operation("get", "/inspect/activity", "What the engine does, step by step", ActivityNow, _ASKED, query=(SINCE,)),
     Operation("get", "/inspect/requests", "Requests that are over", PastRequests, _ASKED, query=(LIMIT,)),
+    Operation(
+        "get", "/inspect/tree", "The prefix cache's trees, folded", Tree, _ASKED | _GONE, query=(NODE, MAX_NODES)
+    ),
+    Operation("get", "/inspect/tree/{id}", "Who uses a node of the tree", TreeNodeUse, _ENGINE | _GONE),
+    Operation("post", "/inspect/path", "Where in the tree a prompt lies", PromptPath, _MODEL, ProbeRequest),
     Operation("get", "/health", "Whether requests are served", Health, {503: "Loading, draining or dead."}),
     Operation("get", "/health_generate", "Whether the engine generates", Alive, _ENGINE),
     Operation("get", "/get_server_info", "What runs here, and counters as of now", ServerInfo, _ENGINE),

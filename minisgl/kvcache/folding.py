@@ -1,0 +1,150 @@
+"""A walk through trees that change meanwhile: the largest subtrees, and how large what is below each of them is.
+
+A node is known by where its path ends, in tokens. So a node that was split or absorbed since its parent was looked at
+is still found, and no token is counted twice, whatever has happened: the answer is always a proper tree. It is exact if
+nothing changes. Else each node is as it was when the walk came to it; what was inserted behind the walk is missing, and
+what was evicted behind it is still there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush, heapreplace
+
+from minisgl.kvcache.base import Slices
+from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
+from minisgl.kvcache.radix_walk import path_len
+
+NODES_A_SLICE = 800  # about a millisecond
+
+
+class Branch:
+    """A node that the walk has come to, and what it has found below.
+
+    end: of its path. length: tokens of its own: fewer than the node has where its parent, which it has absorbed since,
+    is a branch already. tokens, nodes: of its subtree, itself included. pending: children to come. row: its place in
+    the answer.
+    """
+
+    __slots__ = ("end", "head", "length", "node", "nodes", "num_children", "parent", "pending", "row", "tokens")
+
+    def __init__(self, node: RadixNode, parent: Branch | None, end: int, length: int, head_len: int) -> None:
+        self.node = node
+        self.parent = parent
+        self.end = end
+        self.length = self.tokens = length
+        self.nodes = 1
+        self.num_children = 0
+        self.pending: Iterator[RadixNode] = iter(list(node.children.values()))
+        self.head = _head(node, length, head_len) if head_len else b""
+        self.row = -1
+
+    def add(self, tokens: int, nodes: int) -> None:
+        """What was found of one child."""
+        self.tokens += tokens
+        self.nodes += nodes
+        self.num_children += 1
+
+
+class Largest:
+    """The branches with the most tokens. A parent has more than its child, so with a branch come all above it.
+
+    floor: a branch of fewer tokens is not among them, nor one of as many that has no child.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._heap: list[tuple[int, int, int, Branch]] = []
+        self._num_offered = 0
+        self.floor = -1 if capacity else sys.maxsize
+
+    def offer(self, branch: Branch) -> None:
+        """Of equal ones the earlier is kept. A root has no tokens, but one node more than its only child."""
+        self._num_offered += 1
+        entry = branch.tokens, branch.nodes, -self._num_offered, branch
+        if len(self._heap) < self._capacity:
+            heappush(self._heap, entry)
+        elif self._capacity and entry > self._heap[0]:
+            heapreplace(self._heap, entry)
+        if len(self._heap) == self._capacity and self._heap:
+            self.floor = self._heap[0][0]
+
+    def take_smallest(self, limit: int) -> list[Branch]:
+        """Up to `limit` of them, in order."""
+        return [heappop(self._heap)[-1] for _ in range(min(limit, len(self._heap)))]
+
+
+def fold(tops: Sequence[RadixNode], max_nodes: int, head_len: int) -> Slices[tuple[list[Branch], list[Branch]]]:
+    """Walk all below `tops`; their branches, and the largest `max_nodes` of all; the last one is the first top.
+
+    head_len: how many tokens of each branch are kept in `head`.
+    """
+    largest = Largest(max_nodes - 1)
+    branches = yield from _walk(tops, largest, head_len)
+    kept = largest.take_smallest(NODES_A_SLICE // 2)
+    while smallest := largest.take_smallest(NODES_A_SLICE // 2):
+        yield
+        kept += smallest
+    kept.append(branches[0])
+    return branches, kept
+
+
+def _walk(tops: Sequence[RadixNode], largest: Largest, head_len: int) -> Slices[list[Branch]]:
+    """The branches of `tops`, all added up. All others, and those of `tops` but the first, are offered to `largest`."""
+    branches, left = list[Branch](), NODES_A_SLICE
+    for top in tops:
+        stack = [Branch(top, None, path_len(top), top.length, 0)]
+        branches += stack
+        left -= 1
+        while stack:
+            branch = stack[-1]
+            node, end = branch.node, branch.end
+            for child in branch.pending:
+                left -= 1
+                if left <= 0:
+                    left = NODES_A_SLICE
+                    yield
+                if child.parent is node and not child.dead:
+                    length = len(child.token_bytes) // TOKEN_BYTES
+                elif (found := _find_after(child, end)) is None:
+                    continue
+                else:
+                    child, length = found
+                if child.children:
+                    stack.append(Branch(child, branch, end + length, length, head_len))
+                    break
+                branch.add(length, 1)
+                if length > largest.floor:
+                    largest.offer(Branch(child, branch, end + length, length, head_len))
+            else:
+                stack.pop()
+                if branch.parent is not None:
+                    branch.parent.add(branch.tokens, branch.nodes)
+                if branch.tokens >= largest.floor and branch is not branches[0]:
+                    largest.offer(branch)
+    return branches
+
+
+def _head(node: RadixNode, length: int, head_len: int) -> bytes:
+    """The first `head_len` of its last `length` tokens."""
+    start = len(node.token_bytes) - length * TOKEN_BYTES
+    return node.token_bytes[start : start + head_len * TOKEN_BYTES]
+
+
+def _find_after(node: RadixNode, end: int) -> tuple[RadixNode, int] | None:
+    """The node that holds the token at position `end` of the path to `node`, and how many of its tokens are from there.
+
+    None if `node`, which began there once, is gone.
+    """
+    while node.dead and node.children:  # absorbed by its only child
+        node = next(iter(node.children.values()))
+    if node.dead:
+        return None
+    stop = path_len(node)
+    while node.parent is not None and stop > end:
+        start = stop - node.length
+        if start <= end:
+            return node, stop - end
+        node, stop = node.parent, start
+    return None
