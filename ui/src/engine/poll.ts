@@ -36,6 +36,7 @@ export function usePoll<Answer>(
   const [state, setState] = useState<Polled<Answer>>({ answer: null, topic: "", trouble: null, message: "" });
   const latest = useRef(ask);
   latest.current = ask;
+  const failed = useRef("");
   const answered = state.topic === topic && state.answer !== null;
   useEffect(() => {
     if (paused && answered) return;
@@ -43,10 +44,13 @@ export function usePoll<Answer>(
       (signal) => latest.current(signal),
       every_ms,
       (answer) => setState({ answer, topic, trouble: null, message: "" }),
-      (error) => setState((before) => ({ ...before, trouble: troubleOf(error), message: messageOf(error) })),
+      (error) => {
+        failed.current = topic;
+        setState((before) => ({ ...before, trouble: troubleOf(error), message: messageOf(error) }));
+      },
     );
   }, [topic, every_ms, paused, paused && answered]);
-  return state;
+  return failed.current === topic ? state : { ...state, trouble: null }; // that of another topic is not ours
 }
 
 function messageOf(error: unknown): string {

@@ -30,12 +30,14 @@ interface Props {
   /** x goes up by factors, and each x has its mark */
   logarithmic?: boolean;
   note?: string | null;
+  /** the place whose values the legend has while nothing is pointed at; else the last */
+  rest?: number;
 }
 
 const HEIGHT = 128;
 
 /** A small chart in a card. The legend has the last values, or those under the pointer. */
-export function Chart({ title, xs, lines, stacked = false, format, formatX, top, xRange, logarithmic = false, note }: Props) {
+export function Chart({ title, xs, lines, stacked = false, format, formatX, top, xRange, logarithmic = false, note, rest }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const { width } = useSize(box);
@@ -57,12 +59,12 @@ export function Chart({ title, xs, lines, stacked = false, format, formatX, top,
   }, [names, width, painted, is_empty, stacked, top, logarithmic]);
   useEffect(() => plot.current?.setData(data), [data]);
 
-  const place = pointed !== null && pointed < xs.length ? pointed : xs.length - 1;
+  const place = pointed !== null && pointed < xs.length ? pointed : (rest ?? xs.length - 1);
   return (
     <section class="panel chart" aria-label={title}>
       <h2>
         {title}
-        {pointed !== null && xs[place] !== undefined && <span class="muted small number">{formatX(xs[place])}</span>}
+        {(pointed !== null || rest !== undefined) && xs[place] !== undefined && <span class="muted small number">{formatX(xs[place])}</span>}
       </h2>
       <ul class="chart-legend small">
         {lines.map((line) => (

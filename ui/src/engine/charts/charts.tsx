@@ -96,6 +96,7 @@ function CapacityChart({ answer }: { answer: Activity }) {
       lines={lines}
       top={1}
       logarithmic
+      rest={xs.indexOf(1)}
       format={percent}
       formatX={(factor) => `${factor}×`}
       note={capacityInWords(curve) ?? "Too little was asked so far."}

@@ -29,7 +29,8 @@ export function TreeCanvas({ forest, focus, by, selected, found, onSelect, onZoo
   const [hovered, setHovered] = useState<{ key: string; at: Spot } | null>(null);
   const [cursor, setCursor] = useState<string | null>(null);
   const [focused, setFocused] = useState(false);
-  const cursorCell = focused ? (layout.byKey.get(cursor ?? "") ?? layout.cells[0]) : undefined;
+  const current = layout.byKey.get(cursor ?? "") ?? layout.cells[0];
+  const cursorCell = focused ? current : undefined;
   const hoveredCell = hovered ? layout.byKey.get(hovered.key) : undefined;
   useDrawing(canvas, layout, {
     by,
@@ -41,15 +42,16 @@ export function TreeCanvas({ forest, focus, by, selected, found, onSelect, onZoo
   });
 
   const onKeyDown = (event: KeyboardEvent): void => {
-    if (!cursorCell || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!current || event.ctrlKey || event.metaKey || event.altKey) return;
     const arrow = ARROWS.find((key) => key === event.key);
-    if (arrow) setCursor(neighbour(layout, cursorCell, arrow).key);
+    if (arrow) setCursor(neighbour(layout, current, arrow).key);
     else if (event.key === "Home") setCursor(layout.cells[0]!.key);
-    else if (event.key === "Enter") onZoom(cursorCell);
-    else if (event.key === " ") onSelect(cursorCell);
+    else if (event.key === "Enter") onZoom(current);
+    else if (event.key === " ") onSelect(current);
     else if (event.key === "Backspace") onBack();
     else return;
     setHovered(null);
+    setFocused(true); // after a click too, which does not show the cursor
     event.preventDefault();
   };
   const under = (event: MouseEvent): Cell | undefined => cellAt(layout, event.offsetX, event.offsetY);

@@ -29,7 +29,7 @@ export function TreePanel({ paused }: { paused: boolean }) {
   const gone = polled.trouble === "missing" && focus.id !== EVERYTHING;
   useEffect(() => {
     if (gone) back(); // the prefix was evicted while it was looked at
-  }, [gone, back]);
+  }, [gone, focus]);
 
   // until the new answer is there the old one is drawn, from where it has what is wanted
   const covered = useRef<Focus>(focus);
