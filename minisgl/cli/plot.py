@@ -110,6 +110,24 @@ def bars(title: str, what: str, values: Mapping[str, float], shown: str = "{:,.0
     return panel
 
 
+def grouped_bars(title: str, what: str, groups: Mapping[str, Mapping[str, float]]) -> Panel:
+    """Bars side by side for each kind of number, one of each group; all groups have the same kinds."""
+
+    def panel(axes: Axes) -> None:
+        width = 0.8 / len(groups)
+        for index, (colour, (label, values)) in enumerate(zip(COLOURS, groups.items(), strict=False)):
+            places = np.arange(len(values)) + width * (index - (len(groups) - 1) / 2)
+            drawn = axes.bar(places, list(values.values()), width, color=colour, label=label)
+            axes.bar_label(drawn, [f"{value:.3g}" for value in values.values()])
+            axes.set_xticks(range(len(values)), list(values))
+        axes.set(title=title, ylabel=what)
+        axes.grid(visible=False, axis="x")
+        axes.margins(y=0.12)
+        _legend(axes)
+
+    return panel
+
+
 def _legend(axes: Axes) -> None:
     """Where there is more than one thing to tell apart."""
     if len(axes.get_legend_handles_labels()[1]) > 1:

@@ -3,67 +3,58 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from minisgl.cli.files import check_writable, write_json
+from minisgl.cli.plot import check_plot, draw
+from minisgl.cli.simulate_plot import panels, title_of
 from minisgl.simulate.config import SimulationConfig
 from minisgl.simulate.study import Advance, Begin, study
 from minisgl.simulate.trace import read_trace
+from minisgl.utils.progress import ProgressBar
 
-TIMES = {"wait for admission, s": "wait_s", "time to first token, s": "ttft_s"}
+TIMES = {"wait for admission": "wait_s", "time to first token": "ttft_s"}
 
 
 def run(
     simulation: dict[str, Any],
     trace: Annotated[Path, typer.Argument(help="A .jsonl or .csv file, perhaps packed as .xz.", show_default=False)],
     as_json: Annotated[Path | None, typer.Option("--json", help="Write everything to this file.")] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw it to this file, .svg or .png.")] = None,
 ) -> None:
     """Replay a trace and report hits, waits and the use of the pool."""
     config = SimulationConfig(**simulation)
-    if as_json is not None:
-        _check_writable(as_json)
-    with _progress_bar() as begin:
+    check_writable("--json", as_json)
+    check_plot(plot)
+    with _progress_bars() as begin:
         summary = study(read_trace(trace, config.limit), config, begin)
     _show(summary)
-    if as_json is not None:
-        as_json.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
-
-
-def _check_writable(path: Path) -> None:
-    """ValueError before the work, not after it."""
-    if path.is_dir():
-        raise ValueError(f"--json {path}: this is a folder, not a file")
-    if not path.parent.is_dir():
-        raise ValueError(f"--json {path}: there is no folder {path.parent}")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ValueError(f"--json {path}: it may not be written")
+    write_json(as_json, summary)
+    if plot is not None:
+        draw(plot, title_of(summary), panels(summary, TIMES))
 
 
 @contextlib.contextmanager
-def _progress_bar() -> Iterator[Begin]:
-    """On stderr, if that is a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+def _progress_bars() -> Iterator[Begin]:
+    """One after the other, as stages begin."""
+    with contextlib.ExitStack() as shown:
 
         def begin(stage: str, total: int) -> Advance:
-            task = progress.add_task(stage, total=total)
-            return lambda: progress.advance(task)
+            shown.close()
+            return shown.enter_context(ProgressBar(stage, total, "requests")).advance
 
         yield begin
 
 
 def _show(summary: dict[str, Any]) -> None:
     result, console = summary["result"], Console(highlight=False)
-    times = {label: result[key] for label, key in TIMES.items() if result.get(key)}
+    times = {f"{label}, s": result[key] for label, key in TIMES.items() if result.get(key)}
     if times:
         console.print(_table(times, summary["trace"]))
     for line in _lines(summary, result):
