@@ -17,8 +17,8 @@ class Ghost:
     """A run that was evicted: whole pages. Or a tail: the tokens, fewer than a page, with which a request ended.
 
     fork: where it leaves what it is hung on; None once it is forgotten. forks: where others leave it, as those of a
-    node. gone_at: when it went, of `time.monotonic`. gone_bytes: bytes of tokens evicted until then, its own included. A
-    tail has neither.
+    node. gone_at: when it went, of `time.monotonic`. gone_bytes: bytes of tokens evicted until then, its own included.
+    A tail has neither.
     """
 
     __slots__ = ("fork", "forks", "gone_at", "gone_bytes", "token_bytes")

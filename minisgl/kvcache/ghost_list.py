@@ -76,7 +76,7 @@ class GhostList:
         if parent.parent is None:
             assert isinstance(parent, RadixRoot), f"{parent} is not in the tree"
             owner = self._roots.get(parent.namespace)
-            self.first_pages.added(first_page, parent.namespace)
+            self.first_pages.added(first_page, parent)
         while owner is not None and (fork := fork_at(owner, at)) is not None:
             ghost = fork.ghosts.get(tokens[done : done + self._page_bytes])
             if ghost is None:
