@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -73,8 +74,8 @@ class RequestNow(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only
     waits_for: int | None
 
 
-def pack_uids(uids: npt.NDArray[np.int64]) -> bytes:
-    return uids.astype("<i8", copy=False).tobytes()
+def pack_uids(uids: npt.NDArray[np.int64] | Sequence[int]) -> bytes:
+    return np.asarray(uids, "<i8").tobytes()
 
 
 def uids_of(packed: bytes) -> list[int]:

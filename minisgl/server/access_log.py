@@ -12,11 +12,12 @@ from minisgl.utils.logging import get_logger
 logger = get_logger(__name__)
 _PLAIN = frozenset({"hit", "last_token"})  # the first is counted by cached=, the second is one
 PROBES = frozenset({"/health", "/metrics"})  # asked every few seconds by machines: shown at level DEBUG
+WATCHED = "/inspect/"  # and so are those below it, for people who look
 
 
 def log_request(record: RequestRecord) -> None:
     """A hook of the request book. The record's numbers go along as `fields`, for a formatter that wants them."""
-    log = logger.debug if record.path in PROBES else logger.info
+    log = logger.debug if record.path in PROBES or record.path.startswith(WATCHED) else logger.info
     log(
         "%s %s %d %s",
         record.method,

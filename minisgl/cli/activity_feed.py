@@ -1,0 +1,84 @@
+"""What a running server's engine does, followed step by step over /inspect/activity."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+
+import msgspec
+
+from minisgl.cli.api_client import ApiClient, message_of
+from minisgl.message import RequestNow, Sizes, StepRecord
+from minisgl.message.activity import pack_uids
+from minisgl.server.schema.activity import ActivityNow, OpenRequest, Step
+
+PATH = "/inspect/activity"
+NO_STEPS = 2**53  # as many as there will never be
+
+
+class ActivityFeed:
+    """Asks for what is new. num_lost: steps that were gone before they were asked for.
+
+    has_restarted: whether the last answer came from another engine than the one before.
+    """
+
+    def __init__(self, client: ApiClient) -> None:
+        self.num_lost = 0
+        self.has_restarted = False
+        self._client = client
+        self._since, self._now_s = NO_STEPS, 0.0
+
+    def ask(self) -> ActivityNow:
+        """With the steps since the last time; of an engine that is asked for the first time none.
+
+        OSError when the server cannot be reached, or has no engine now; ValueError when it refuses, or is another one.
+        """
+        status, body = self._client.answer("GET", f"{PATH}?since={self._since}")
+        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+            raise OSError(message_of(body, status))
+        if status != HTTPStatus.OK:
+            raise ValueError(f"{PATH}: {message_of(body, status)}")
+        try:
+            activity = msgspec.json.decode(body, type=ActivityNow)
+        except msgspec.DecodeError as error:
+            raise ValueError(f"{PATH}: this is not what minisgl answers: {error}") from error
+        self.has_restarted = activity.now_s < self._now_s
+        if self.has_restarted:
+            activity.steps = []
+        elif activity.steps:
+            self.num_lost += activity.steps[0].step - self._since
+        self._since, self._now_s = activity.next, activity.now_s
+        return activity
+
+
+def record_of(step: Step) -> StepRecord:
+    """As the engine made it."""
+    return StepRecord(
+        step=step.step,
+        begin_s=step.begin_s,
+        plan_s=step.plan_s,
+        launch_s=step.launch_s,
+        wait_s=step.wait_s,
+        commit_s=step.commit_s,
+        settled_s=step.settled_s,
+        device_s=step.device_s,
+        prefills=tuple(step.prefills),
+        decodes=pack_uids(step.decodes),
+        arrived=tuple(step.arrived),
+        admitted=tuple(step.admitted),
+        retracted=tuple(step.retracted),
+        finished=tuple(step.finished),
+        aborted=tuple(step.aborted),
+        sizes=Sizes(
+            step.free_tokens,
+            step.evictable_tokens,
+            step.protected_tokens,
+            step.evicted_tokens,
+            step.num_running,
+            step.num_waiting,
+        ),
+    )
+
+
+def request_of(request: OpenRequest) -> RequestNow:
+    fields = {name: getattr(request, name) for name in RequestNow.__struct_fields__}
+    return RequestNow(**fields)

@@ -1,0 +1,96 @@
+"""minisgl profile: a trace of what a running server does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from minisgl.cli.activity_feed import ActivityFeed, record_of, request_of
+from minisgl.cli.api_client import ApiClient
+from minisgl.cli.interrupt import Interrupt
+from minisgl.env import ENV
+from minisgl.message import StepRecord
+from minisgl.scheduler.trace import TraceFile
+from minisgl.scheduler.trace_events import TraceEvents
+from minisgl.server.schema.activity import ActivityNow
+from minisgl.utils.progress import ProgressBar
+
+POLL_S = 0.25  # 512 steps are kept: of 2 ms each they last a second
+
+
+def run(
+    url: Annotated[str, typer.Option("--url", help="Where the server is.")] = "http://127.0.0.1:8000",
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long to record.")] = 5.0,
+    output: Annotated[Path, typer.Option("--output", help="The file to write.")] = Path("trace.json"),
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", help="Sent as the bearer token (default: MINISGL_API_KEY).")
+    ] = None,
+) -> None:
+    """Record what a running server's engine does, as a trace for Perfetto; Ctrl-C ends it early."""
+    feed = ActivityFeed(ApiClient(url, api_key or ENV.API_KEY.value))
+    profile, first = Profile(feed), feed.ask()
+    with closing(TraceFile(output)) as file:
+        profile.record(file, first, seconds)
+    typer.echo(profile.summary())
+    typer.echo(f"{output}: open it at https://ui.perfetto.dev")
+
+
+@dataclass
+class Profile:
+    """What was recorded, and how much of it."""
+
+    feed: ActivityFeed
+    num_steps: int = 0
+    num_requests: int = 0
+    device_s: float = 0.0
+    lasted_s: float = 0.0
+    has_restarted: bool = False
+
+    def record(self, file: TraceFile, first: ActivityNow, seconds: float) -> None:
+        """So many seconds, from that answer on; less if the server is started anew."""
+        stats = first.stats
+        events = TraceEvents(stats.num_pages * stats.page_size)
+        file.write(events.beginning(map(request_of, first.requests)))
+        self.num_requests = len(first.requests)
+        for record in self._records(seconds, first.now_s):
+            file.write(events.of(record))
+            self._count(record)
+        file.write(events.end())
+        file.end()
+
+    def summary(self) -> str:
+        """A line for people."""
+        share = self.device_s / self.lasted_s if self.lasted_s else 0.0
+        line = (
+            f"{self.num_steps:,} steps in {self.lasted_s:.1f} s, the device at work for {share:.0%} of it; "
+            f"{self.num_requests:,} requests"
+        )
+        if self.feed.num_lost:
+            line += f"; {self.feed.num_lost:,} steps were too many to be asked for in time and are missing"
+        return line + ("; it ends where the server was started anew" if self.has_restarted else "")
+
+    def _records(self, seconds: float, began_s: float) -> Iterator[StepRecord]:
+        until = time.monotonic() + seconds
+        with Interrupt() as interrupt, ProgressBar("recording", round(seconds), "s") as bar:
+            while not interrupt.pressed and (left := until - time.monotonic()) > 0:
+                time.sleep(min(POLL_S, left))
+                activity = self.feed.ask()
+                if self.feed.has_restarted:
+                    self.has_restarted = True
+                    return
+                self.lasted_s = activity.now_s - began_s
+                bar.advance_to(round(self.lasted_s))
+                yield from map(record_of, activity.steps)
+
+    def _count(self, record: StepRecord) -> None:
+        self.num_steps += 1
+        self.num_requests += len(record.arrived)
+        if record.device_s is not None:
+            begin, end = record.device_s
+            self.device_s += end - begin

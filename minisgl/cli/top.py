@@ -1,0 +1,129 @@
+"""minisgl top: what a running server does, drawn again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from minisgl.cli.activity_feed import ActivityFeed
+from minisgl.cli.api_client import ApiClient
+from minisgl.cli.top_frame import Frame
+from minisgl.cli.top_view import View
+from minisgl.env import ENV
+
+TREE_EVERY_S = 5.0  # a large tree takes the engine some steps
+TREE_NODES = 64
+
+
+def run(
+    url: Annotated[str, typer.Option("--url", help="Where the server is.")] = "http://127.0.0.1:8000",
+    interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Look twice, print once, and end.")] = False,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", help="Sent as the bearer token (default: MINISGL_API_KEY).")
+    ] = None,
+) -> None:
+    """Watch requests, batches, the pool and the cache of a running server. q or Ctrl-C ends it."""
+    watch = Watch(url, api_key or ENV.API_KEY.value)
+    console = Console(highlight=False)
+    if once:
+        watch.look()
+        time.sleep(interval)
+        console.print(Frame(watch.look()))
+        return
+    with contextlib.suppress(KeyboardInterrupt), _screen(console) as show, _keys() as pressed:
+        while True:
+            show(Frame(watch.look_again()))
+            if pressed(interval) == "q":
+                return
+
+
+class Watch:
+    """Looks at a server. A server that is gone for a while is looked for again."""
+
+    def __init__(self, url: str, api_key: str | None) -> None:
+        self._client = ApiClient(url, api_key)
+        self._feed = ActivityFeed(self._client)
+        self._view = View(url)
+        self._tree_due = 0.0
+
+    def look(self) -> View:
+        """OSError when the server cannot be reached or has no engine now, ValueError when it refuses."""
+        activity = self._feed.ask()
+        if self._view.activity is None or self._feed.has_restarted:
+            self._view.model = str(self._client.ask("GET", "/get_model_info")["model_path"])
+            self._view.prefixes = None
+            self._tree_due = 0.0
+        self._view.take(activity, has_restarted=self._feed.has_restarted)
+        self._look_at_tree()
+        return self._view
+
+    def look_again(self) -> View:
+        """The same; what cannot be reached is said in the view."""
+        try:
+            return self.look()
+        except OSError as error:
+            self._view.trouble = str(error)
+            return self._view
+
+    def _look_at_tree(self) -> None:
+        """A server without a tree to show has none the next time either."""
+        if time.monotonic() < self._tree_due:
+            return
+        status, body = self._client.answer("GET", f"/inspect/tree?max_nodes={TREE_NODES}")
+        self._tree_due = time.monotonic() + TREE_EVERY_S
+        if status == HTTPStatus.OK:
+            self._view.take_tree(json.loads(body))
+
+
+@contextlib.contextmanager
+def _screen(console: Console) -> Iterator[Any]:
+    """Something to show frames with: the whole terminal, or line after line where there is none."""
+    if not console.is_terminal:
+        yield console.print
+        return
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        yield lambda frame: live.update(frame, refresh=True)
+
+
+@contextlib.contextmanager
+def _keys() -> Iterator[Any]:
+    """Something that waits so many seconds for a key, and gives it; "" if none came. Without a keyboard it only waits.
+
+    Keys come one by one, and are not shown, until the end.
+    """
+    if not sys.stdin.isatty():
+        yield _wait
+        return
+    import termios
+    import tty
+
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    try:
+        yield _next_key
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _wait(seconds: float) -> str:
+    time.sleep(seconds)
+    return ""
+
+
+def _next_key(seconds: float) -> str:
+    ready, _, _ = select.select([sys.stdin], [], [], seconds)
+    if not ready:
+        return ""
+    return os.read(sys.stdin.fileno(), 1).decode(errors="replace") or "q"  # the terminal is gone
