@@ -10,7 +10,7 @@ import pytest
 from support.asgi import Api, says
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
-REQUESTS = re.findall(r"\$ curl localhost:8000(\S+) -H 'Content-Type: application/json' -d '([^']+)'", PAGE.read_text())
+REQUESTS = re.findall(r"\$ curl (?:-i )?localhost:8000(\S+) -H 'Content-Type: application/json' -d '([^']+)'", PAGE.read_text())
 
 
 @pytest.mark.parametrize(("path", "body"), REQUESTS)
@@ -29,6 +29,7 @@ def test_every_endpoint_that_takes_a_body_has_an_example() -> None:
         "/tokenize",
         "/detokenize",
         "/cache/probe",
+        "/cache/explain",
         "/cache/purge",
         "/abort_request",
     }
