@@ -74,6 +74,7 @@ def distribution(title: str, unit: str, values: Mapping[str, Sequence[float]]) -
                 axes.ecdf(numbers, color=colour, label=label)
         axes.set(title=title, xlabel=unit, ylabel="share that is at most so long", ylim=(0, 1))
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
         _legend(axes)
 
     return panel
