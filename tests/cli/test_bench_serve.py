@@ -4,6 +4,8 @@ import sys
 import pytest
 from support.openai_stub import openai_stub
 
+from minisgl.cli.bench.load import Result
+from minisgl.cli.bench.serve_plot import arrivals_of
 from minisgl.env import ENV
 
 SMALL = ("--num-requests", "6", "--input-len", "5", "--output-len", "7", "--prefix-len", "8")
@@ -26,6 +28,35 @@ def test_every_dataset_runs_over_both_endpoints(run, tmp_path, backend, dataset)
         assert request["path"] == {"completions": "/v1/completions", "chat": "/v1/chat/completions"}[backend]
         assert request["model"] == "ok"
         assert request["ignore_eos"] is True
+
+
+def test_a_run_is_drawn_with_its_load_in_the_title(run, tmp_path):
+    picture = tmp_path / "out.svg"
+    with openai_stub() as server:
+        done = run("bench", "serve", "--url", server.url, *SMALL, "--concurrency", "3", "--plot", str(picture))
+    assert done.code == 0, done.err
+    shown = picture.read_text()
+    for text in (f"random over completions, {server.url}: 3 at once", "first token", "pieces of text a second"):
+        assert text in shown
+
+
+def test_where_nothing_went_well_nothing_is_drawn_and_it_says_so(run, tmp_path):
+    with openai_stub("refused") as server:
+        done = run("bench", "serve", "--url", server.url, *SMALL, "--plot", str(tmp_path / "out.svg"))
+    assert "no request went well, so there is nothing to draw" in done.err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("flag", "file"), [("--plot", "out.bmp"), ("--json", "nowhere/out.json")])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_is_sent(run, tmp_path, flag, file):
+    with openai_stub() as server:
+        assert run("bench", "serve", "--url", server.url, flag, str(tmp_path / file)).code == 2
+    assert server.requests == []
+
+
+def test_pieces_of_text_came_when_the_clock_said_so():
+    result = Result(None, total_s=3.0, sent_s=10.0, first_token_s=1.0, gaps_s=(0.5, 0.25))
+    assert arrivals_of(result) == [11.0, 11.5, 11.75]
 
 
 def test_a_turn_is_sent_with_the_answers_before_it(run):

@@ -30,6 +30,23 @@ def test_a_trace_is_replayed_and_reported(run, tmp_path: Path):
     assert f"hits {summary['result']['hit_rate']:.2%}" in done.out
 
 
+@pytest.mark.parametrize(
+    ("flags", "there", "missing"),
+    [
+        (("--policy", "lpm"), "time to first token", "no such text"),
+        (("--no-clock", "--eviction", "fifo"), "eviction fifo", "time to first token"),
+    ],
+)
+def test_a_simulation_is_drawn_with_what_it_has(run, tmp_path: Path, flags, there: str, missing: str):
+    picture = tmp_path / "out.svg"
+    done = run("simulate", str(TAU_AIRLINE), "--limit", "40", "--pages", "900", "--plot", str(picture), *flags)
+    assert done.code == 0, done.err
+    shown = picture.read_text()
+    assert missing not in shown
+    for text in (there, "900 pages of 16 tokens", "offline optimum", "other pools, as estimated from this run"):
+        assert text in shown
+
+
 def test_without_a_clock_nothing_is_said_of_times(run):
     done = run("simulate", str(TAU_AIRLINE), "--limit", "40", "--no-clock")
     assert done.code == 0
