@@ -23,7 +23,7 @@ class AsyncLLM:
 
     Tokenizing runs in a thread. A request is aborted when its iterator is closed, its task cancelled, or by `abort`
     with the request_id that it was given; ids in use at the same time must differ (ValueError). client: many prompts
-    at once, statistics, probe, purge and flush.
+    at once, statistics, probe, explain, purge and flush.
     """
 
     def __init__(self, model: str = "smollm2", **config: Any) -> None:

@@ -40,10 +40,11 @@ def page() -> str:
 
 def _operation(api: Schema, method: str, path: str, described: Schema) -> str:
     head = f"<code>{method.upper()} {escape(path)}</code> {escape(described['summary'])}"
-    body = ""
+    query = [(each["name"], each["description"]) for each in described.get("parameters", ()) if each["in"] == "query"]
+    body = _table(query) if query else ""
     if "requestBody" in described:
         schema = described["requestBody"]["content"]["application/json"]["schema"]
-        body = "".join(_object(found) for found in _objects(api, schema))
+        body += "".join(_object(found) for found in _objects(api, schema))
     answers = [(status, answer["description"]) for status, answer in described["responses"].items()]
     return f"<details><summary>{head}</summary>{body}{_table(answers)}</details>"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -61,10 +62,16 @@ def test_the_prefix_reuse_example_prints_what_is_shown() -> None:
 
 
 def test_the_command_line_prints_what_is_shown() -> None:
-    (console,) = blocks("console")
+    console, _ = blocks("console")
     _, shown = console.split("$ ")[1].split("\n", 1)
     out = run(
         *(sys.executable, "-m", "minisgl", "generate", "--dtype", "float32", "--max-tokens", "8"),
         "The capital of France is",
     )
     assert out == shown
+
+
+def test_a_prompt_is_explained_as_is_shown() -> None:
+    _, console = blocks("console")
+    command, shown = console.removeprefix("$ minisgl ").split("\n", 1)
+    assert run(sys.executable, "-m", "minisgl", *shlex.split(command)) == shown

@@ -106,6 +106,15 @@ def test_a_stream_begins_with_its_headers_before_the_first_token(path: str) -> N
     asyncio.run(asyncio.wait_for(test(), 60))
 
 
+@pytest.mark.parametrize("path", PROMPTS)
+def test_what_fails_between_the_headers_and_the_first_token_is_the_streams_last_event(path: str) -> None:
+    api = Api(explained(0.05, ValueError("no more power")))
+    response = api.post(path, **PROMPTS[path], stream=True, explain=True)
+    assert (response.status_code, HEADER in response.headers) == (200, True)
+    assert json.loads(response.text.split("\n\n")[-2].removeprefix("data: "))["error"]["message"]
+    api.check_at_rest()
+
+
 def test_a_whole_answer_has_a_status_of_its_own_so_it_waits_for_its_end() -> None:
     api = Api(explained(*ids_of("He"), ValueError("no more power")))
     assert api.error(500, CHAT, messages=HI, explain=True)["message"]

@@ -20,6 +20,13 @@ def test_every_route_is_described_and_nothing_else() -> None:
     assert described == {path: methods for path, methods in routes.items() if path not in NOT_DESCRIBED}
 
 
+def test_what_may_stand_behind_the_address_is_described() -> None:
+    (limit,) = document()["paths"]["/inspect/requests"]["get"]["parameters"]
+    assert (limit["name"], limit["in"]) == ("limit", "query")
+    assert limit["schema"] == {"type": "integer", "minimum": 1, "maximum": 512, "default": 64}
+    assert limit["description"] in Api().get("/docs").text
+
+
 def test_every_reference_leads_somewhere() -> None:
     text = msgspec.json.encode(document()).decode()
     for name in set(re.findall(r'"#/components/schemas/([^"]+)"', text)):
