@@ -319,6 +319,17 @@ def test_a_question_changes_nothing() -> None:
     assert ask(serving, tokens(30, 1)).evicted > 0
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_nothing_is_remembered_of_one_that_was_purged_while_it_ran(steps: int) -> None:
+    serving = Serving(page_size=16)
+    serving.submit(tokens(20), 4)
+    for _ in range(steps):
+        serving.step()
+    serving.purge(tokens(3))
+    serving.run()
+    assert causes(ask(serving, tokens(20))) == {"never_seen": 20}
+
+
 def test_where_nothing_is_explained_nothing_is_said() -> None:
     serving = Serving(ghost_tokens=None)
     uid = serving.submit(tokens(20), 2, explain=True)
