@@ -7,6 +7,7 @@
 SmolLM2-135M, random token ids, greedy, end tokens ignored; wall time from submission to the last token. Every round has
 other ids, so that nothing is cached from the round before, and the engines take turns within a round. Each lives in a
 process of its own: the OpenMP threads of two in one process would take the cores from each other.
+`minisgl bench offline` measures ours alone, with any model and options; here two engines take turns at several lines.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from rich.console import Console
 from rich.table import Table
 
 from minisgl import LLM, SamplingParams
+from minisgl.cli.bench.offline import Prompts, random_ids
 from minisgl.utils.hardware import find_hardware
 from minisgl.utils.model_store import resolve_model
 
-Prompts = list[list[int]]
 VOCAB = 49_000
 
 
@@ -49,12 +50,12 @@ class Line:
 
 
 def random_prompts(num: int, length: int) -> Callable[[np.random.Generator], Prompts]:
-    return lambda rng: rng.integers(3, VOCAB, (num, length)).tolist()
+    return lambda rng: random_ids(rng, VOCAB, num, length)
 
 
 def shared_system(rng: np.random.Generator) -> Prompts:
-    system = rng.integers(3, VOCAB, 1000).tolist()
-    return [system + question for question in rng.integers(3, VOCAB, (32, 30)).tolist()]
+    (system,) = random_ids(rng, VOCAB, 1, 1000)
+    return [system + question for question in random_ids(rng, VOCAB, 32, 30)]
 
 
 LINES = {

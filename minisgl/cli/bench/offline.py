@@ -37,15 +37,21 @@ class Workload:
         return DATASETS[self.dataset](self, np.random.default_rng(self.seed), vocab_size)
 
 
+def random_ids(rng: np.random.Generator, vocab_size: int, num: int, length: int) -> Prompts:
+    """`num` prompts of `length` tokens."""
+    ids: Prompts = rng.integers(FIRST_ID, vocab_size, (num, length)).tolist()
+    return ids
+
+
 def random_prompts(workload: Workload, rng: np.random.Generator, vocab_size: int) -> Prompts:
     """Prompts that share nothing."""
-    return _random_ids(rng, vocab_size, workload.num_prompts, workload.input_len)
+    return random_ids(rng, vocab_size, workload.num_prompts, workload.input_len)
 
 
 def shared_prefix(workload: Workload, rng: np.random.Generator, vocab_size: int) -> Prompts:
     """Prompts behind a few long prefixes, in random order."""
-    prefixes = _random_ids(rng, vocab_size, workload.num_groups, workload.prefix_len)
-    ends = _random_ids(rng, vocab_size, workload.num_prompts, workload.input_len)
+    prefixes = random_ids(rng, vocab_size, workload.num_groups, workload.prefix_len)
+    ends = random_ids(rng, vocab_size, workload.num_prompts, workload.input_len)
     return [prefixes[rng.integers(workload.num_groups)] + end for end in ends]
 
 
@@ -136,8 +142,3 @@ def _watched(llm: LLM, steps: list[Step], begin: float) -> Iterator[None]:
         yield
     finally:
         del llm._forward
-
-
-def _random_ids(rng: np.random.Generator, vocab_size: int, num: int, length: int) -> Prompts:
-    ids: Prompts = rng.integers(FIRST_ID, vocab_size, (num, length)).tolist()
-    return ids
