@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from support.asgi import Api, says
 from support.chat_page import NARROW, ChatPage
 from support.live_server import free_port
-from support.page import PHONE, OpenPage
+from support.page import PHONE, WIDE, OpenPage
 from support.page_server import page_server
 
 from minisgl.core import Explanation
@@ -134,14 +134,15 @@ def test_text_can_be_read_on_every_ground(open_page: OpenPage, system: str) -> N
     assert page.evaluate(CONTRAST, ["--on-accent", "--accent"]) >= 4.5
 
 
-def test_everything_has_a_name_that_is_read_out(open_page: OpenPage) -> None:
-    page = open_page(Api(says("Hello.")))
+@pytest.mark.parametrize("size", [WIDE, PHONE])
+def test_everything_has_a_name_that_is_read_out(open_page: OpenPage, size: dict[str, int]) -> None:
+    page = open_page(Api(says("Hello.")), viewport=size)
     chat = ChatPage(page)
     chat.say("Hi")
     page.get_by_role("button", name="Settings").click()
     nameless = """() => [...document.querySelectorAll("button, input, textarea, select, nav, dialog, a")]
       .filter(each => !(each.getAttribute("aria-label") || each.getAttribute("aria-labelledby") || each.labels?.length
-        || each.textContent.trim()))
+        || each.innerText.trim()) && each.checkVisibility({visibilityProperty: true}))
       .map(each => each.outerHTML)"""
     assert page.evaluate(nameless) == []
 

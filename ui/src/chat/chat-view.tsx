@@ -77,7 +77,7 @@ export function ChatView() {
             <ListIcon />
           </button>
           <h2>{titleOf(conversation)}</h2>
-          <button class="quiet cache" aria-pressed={isLit} title="Show what of it is cached (c)" onClick={switchCache}>
+          <button class="quiet cache" aria-label="Cached" aria-pressed={isLit} title="Show what of it is cached (c)" onClick={switchCache}>
             <SharedIcon /> <span>Cached</span>
           </button>
           <button
