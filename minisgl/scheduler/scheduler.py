@@ -132,8 +132,8 @@ class Scheduler:
 
     @property
     def is_asked(self) -> bool:
-        """Whether somebody waits for an answer that `work_on_answers` makes."""
-        return bool(self._inquiries)
+        """Whether somebody waits for an answer that `work_on_answers` makes, or has made and nobody has sent yet."""
+        return bool(self._inquiries or self._replies)
 
     def work_on_answers(self) -> None:
         """A millisecond or two of what questions that take longer need."""

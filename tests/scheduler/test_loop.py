@@ -7,7 +7,7 @@ from support.kv_oracle import OracleOutput
 from support.serving import Serving
 
 from minisgl.core import BatchOutput, BatchResult, ForwardInput
-from minisgl.message import RequestMsg
+from minisgl.message import RequestMsg, TreeMsg, TreeReply
 from minisgl.scheduler import loop
 from minisgl.scheduler.loop import Loop
 
@@ -74,3 +74,27 @@ def test_the_hosts_time_is_that_of_the_launches_and_not_of_waiting(
     stats = serving.scheduler.stats()
     assert stats.num_batches >= 4
     assert stats.host_s == 2 * stats.num_batches
+
+
+class ImpatientInbox:
+    """Nothing more comes: whoever waits for it would wait for ever."""
+
+    def __init__(self, messages: list[RequestMsg]) -> None:
+        self.messages = messages
+
+    def receive(self, timeout: float | None) -> list[RequestMsg]:
+        assert timeout == 0 or self.messages, "the loop waits"
+        messages, self.messages = self.messages, []
+        return messages
+
+
+def test_a_question_that_takes_several_steps_is_answered_though_nothing_else_comes() -> None:
+    serving = Serving()
+    inbox = ImpatientInbox([TreeMsg(7, None, 10, 0)])
+    serving.loop = Loop(serving.scheduler, serving.forward, inbox, serving.outbox, overlap=False)
+    answers: list[object] = []
+    for _ in range(10):
+        if not answers:
+            serving.loop.step()
+            answers = serving.outbox.receive(timeout=0)
+    assert [type(answer) for answer in answers] == [TreeReply]
