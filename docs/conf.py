@@ -48,17 +48,16 @@ html_show_copyright = False
 
 
 class PicturesOfBothThemes(SphinxTransform):
-    """Beside a picture `name.svg` that has a `name.dark.svg` the site shows each where it belongs."""
+    """Of a picture `name-light.svg` that has a twin `name-dark.svg` the site shows the one that fits the page."""
 
     default_priority = 500
 
     def apply(self, **_: Any) -> None:
         for image in list(self.document.findall(nodes.image)):
-            light = Path(image["uri"])
-            dark = light.with_suffix(f".dark{light.suffix}")
-            if (Path(self.document["source"]).parent / dark).is_file():
+            dark = image["uri"].replace("-light.", "-dark.")
+            if dark != image["uri"] and (Path(self.document["source"]).parent / dark).is_file():
                 twin = image.deepcopy()
-                twin["uri"] = str(dark)
+                twin["uri"] = dark
                 twin["classes"] = ["only-dark"]
                 image["classes"] = ["only-light"]
                 image.parent.insert(image.parent.index(image) + 1, twin)

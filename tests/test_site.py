@@ -37,8 +37,8 @@ def test_the_walk_is_drawn_of_what_the_cache_does_now(drawn: Path) -> None:
 
 def test_the_walk_is_drawn_for_light_and_dark_pages_and_each_picture_is_shown() -> None:
     page = (ROOT / "docs" / "radix-attention.md").read_text()
-    light = {file.name for file in WALK.iterdir() if ".dark" not in file.name}
-    assert {file.name for file in WALK.iterdir()} == light | {name.replace(".svg", ".dark.svg") for name in light}
+    light = {file.name for file in WALK.glob("*-light.svg")}
+    assert {file.name for file in WALK.iterdir()} == light | {name.replace("-light", "-dark") for name in light}
     assert [name for name in light if f"(walk/{name})" not in page] == []
 
 

@@ -11,6 +11,7 @@ import pytest
 from support.documents import ROOT, blocks
 
 from minisgl.cli.flags import GROUPS, flag_of
+from minisgl.core import CAUSES
 
 PAGE = ROOT / "docs" / "troubleshooting.md"
 MESSAGES = [line for block in blocks(PAGE, "text") for line in block.splitlines()]
@@ -62,3 +63,9 @@ def test_a_message_of_the_page_is_one_of_the_code(message: str, known: list[re.P
 
 def test_a_message_that_nobody_prints_would_be_noticed(known: list[re.Pattern[str]]) -> None:
     assert not has(known, "port 8000 on 127.0.0.1 is in use; --door takes another one")
+
+
+def test_the_page_says_what_to_do_about_each_cause_and_of_no_other() -> None:
+    table = PAGE.read_text().partition("## Nothing is cached")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE)) == set(CAUSES) - {"other_namespace"}
+    assert "`other_namespace`" in table  # told to operators alone

@@ -20,6 +20,7 @@ from minisgl.tokenizer import Tokenizer, load_tokenizer, text_around
 from minisgl.utils.arrays import Int32Array
 from minisgl.utils.math import div_ceil
 from minisgl.utils.model_store import resolve_model
+from minisgl.utils.progress import tracked
 
 ENDLESS = 2**31 - 1  # tokens of a context: here prompts are only looked at
 
@@ -31,10 +32,10 @@ def explain_offline(prompts: Sequence[AskedPrompt], model: str, page_size: int, 
     """
     tokenizer = load_tokenizer(Path(resolve_model(model, need_weights=False)))
     encoder = Encoder(tokenizer, Limits(tokenizer.vocab_size, ENDLESS, ENDLESS))
-    all_ids = [_encode(encoder, prompt) for prompt in prompts]
+    all_ids = [_encode(encoder, prompt) for prompt in tracked(prompts, "tokenizing", "prompts")]
     past = _Past(all_ids, page_size, pool_tokens)
     found = []
-    for number, ids in enumerate(all_ids):
+    for number, ids in enumerate(tracked(all_ids, "explaining", "prompts")):
         explained = past.add(ids)
         found.append(_found(tokenizer, prompts, all_ids, number, explained))
     return found
