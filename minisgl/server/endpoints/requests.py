@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from minisgl.llm.text_threads import in_thread
 from minisgl.server.endpoints.common import json_response, read_query, state_of
 from minisgl.server.explaining import Reasons
 from minisgl.server.records import RequestRecord
@@ -20,9 +22,13 @@ async def past_requests(request: Request) -> Response:
     """Those that have generated and are over, the newest first."""
     limit, state = read_query(request, LIMIT), state_of(request)
     tokenizer = state.ready_engine().tokenizer
-    return json_response(
-        PastRequests([_shown(record, tokenizer) for record in islice(reversed(state.book.over), limit)])
-    )
+    records = list(islice(reversed(state.book.over), limit))
+    return json_response(await in_thread(len(records), _all_shown, records, tokenizer))
+
+
+def _all_shown(records: Sequence[RequestRecord], tokenizer: Tokenizer) -> PastRequests:
+    """Beside the event loop: the texts of hundreds take some ten milliseconds."""
+    return PastRequests([_shown(record, tokenizer) for record in records])
 
 
 def _shown(record: RequestRecord, tokenizer: Tokenizer) -> PastRequest:
