@@ -71,7 +71,9 @@ class Loop:
             self.scheduler.recorder.end()
         computed_s = self._computing_s() - computed_s
         self.scheduler.count_host_time(time.perf_counter() - started - self._waited_s - computed_s)
-        self.scheduler.work_on_answers()  # last: tokens are out, and a device works meanwhile
+        if self.scheduler.is_asked:  # last: tokens are out, and a device works meanwhile
+            self.scheduler.work_on_answers()
+            self._outbox.send(self.scheduler.take_replies())
 
     def _settle(self) -> None:
         """Commit the batch in flight, if there is one."""

@@ -137,7 +137,8 @@ class Scheduler:
 
     def work_on_answers(self) -> None:
         """A millisecond or two of what questions that take longer need."""
-        if self._inquiries and (reply := self._inquiries.advance()) is not None:
+        reply = self._inquiries.advance()
+        if reply is not None:
             self._replies.append(reply)
 
     def abort_all(self) -> None:
