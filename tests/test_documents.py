@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -45,6 +46,14 @@ def test_links_lead_somewhere(document: Path) -> None:
         for target, anchor in ANCHOR.findall(document.read_text())
     ]
     assert [(name_of(page.resolve()), anchor) for page, anchor in inside if anchor not in anchors(page)] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_python_and_json_that_is_shown_is_such(document: Path) -> None:
+    for program in blocks(document, "python"):
+        compile(program, name_of(document), "exec")
+    for value in blocks(document, "json"):
+        json.loads(value)
 
 
 def test_the_program_on_the_radix_tree_prints_what_is_shown() -> None:

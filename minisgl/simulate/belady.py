@@ -10,7 +10,7 @@ cached of it, from its start: it is enough to count them. An eviction takes from
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 
 import numpy as np
@@ -30,10 +30,10 @@ def unique_pages(workload: Workload) -> int:
     return int(seen.sum())
 
 
-def next_uses(workload: Workload) -> list[Uses]:
+def next_uses(workload: Workload, progress: Callable[[], None] = lambda: None) -> list[Uses]:
     """For each request: which later requests use its pages next, and how many pages each, from the path's start on.
 
-    len(workload.items) stands for never. Looks at every page of every request once.
+    len(workload.items) stands for never. Looks at every page of every request once. progress: called after each.
     """
     never = len(workload.items)
     next_use = np.full(workload.num_ids, never, np.int32)
@@ -42,6 +42,7 @@ def next_uses(workload: Workload) -> list[Uses]:
         pages = _pages(workload, workload.items[index])
         uses[index] = _runs_of_equal(next_use[pages])
         next_use[pages] = index
+        progress()
     return uses
 
 

@@ -41,7 +41,7 @@ def study(trace: Trace, config: SimulationConfig, begin: Begin = begin_silently)
     result = (
         _simulate(workload, config, num_pages, begin) if config.clock else _replay(workload, config, num_pages, begin)
     )
-    optimum = best_hits(workload, num_pages, next_uses(workload))
+    optimum = best_hits(workload, num_pages, next_uses(workload, begin("optimum", len(workload.items))))
     return {
         "trace": trace.name,
         "licence": trace.licence,
@@ -60,11 +60,11 @@ def _simulate(workload: Workload, config: SimulationConfig, num_pages: int, begi
         full_s = full_load_s(workload, config, num_pages, begin("full load", len(workload.items)))
         scale = arrival_scale(workload, full_s, config.load)
     arrivals = Arrivals(workload.items, scale, sessions=config.sessions)
-    return simulate(workload, config, num_pages, arrivals, begin("requests", len(workload.items)))
+    return simulate(workload, config, num_pages, arrivals, begin("simulating", len(workload.items)))
 
 
 def _replay(workload: Workload, config: SimulationConfig, num_pages: int, begin: Begin) -> dict[str, Any]:
-    progress = begin("requests", len(workload.items))
+    progress = begin("replaying", len(workload.items))
     curve = make_curve(workload, num_pages)
     counts = replay(workload, num_pages, config.eviction, config.lookahead_width, progress, curve)
     return _hits(counts) | {"capacity": estimates(curve.hits, workload, counts)}

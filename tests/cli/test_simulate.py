@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from support.traces import TAU_AIRLINE
 
+from minisgl.cli import simulate
+from minisgl.utils.progress import ProgressBar
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -28,6 +31,29 @@ def test_a_trace_is_replayed_and_reported(run, tmp_path: Path):
     summary = json.loads(out.read_text())
     assert (summary["config"]["policy"], summary["result"]["num_requests"]) == ("lpm", 40)
     assert f"hits {summary['result']['hit_rate']:.2%}" in done.out
+
+
+@pytest.mark.parametrize(
+    ("flags", "stages"),
+    [(("--load", "1.5"), ["full load", "simulating", "optimum"]), (("--no-clock",), ["replaying", "optimum"])],
+)
+def test_every_stage_is_shown_on_a_terminal_one_after_the_other(
+    run, flags: tuple[str, ...], stages: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    shown = []
+
+    class Bar(ProgressBar):
+        def __enter__(self) -> ProgressBar:
+            shown.append([self])
+            return super().__enter__()
+
+        def __exit__(self, *error) -> None:
+            (bar,) = shown[-1]
+            shown[-1] = bar._what, bar.done
+
+    monkeypatch.setattr(simulate, "ProgressBar", Bar)
+    assert run("simulate", str(TAU_AIRLINE), "--limit", "10", *flags).code == 0
+    assert shown == [(stage, 10) for stage in stages]
 
 
 @pytest.mark.parametrize(
