@@ -147,7 +147,7 @@ def test_colour_by_owner_has_its_legend(open_page: OpenPage) -> None:
     page = show_engine(open_page(MockEngine(MockTree(30, num_namespaces=3))))
     page.get_by_role("button", name="Owner").click()
     marks = page.locator(".tree .marks")
-    for owner in ("public", "salt 1", "salt 2"):
+    for owner in ("public", "salt no. 1", "salt no. 2"):
         expect(marks).to_contain_text(owner)
 
 

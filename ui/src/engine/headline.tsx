@@ -13,7 +13,7 @@ export function Headline({ answer, last }: { answer: Activity; last: Point | und
   return (
     <section class="panel headline" aria-label="Now">
       <dl class="tiles">
-        <Tile name="hit rate" value={percent(foundTokens(causes) / Math.max(1, totalTokens(causes)))} small="of prompt tokens" />
+        <Tile name="hit rate" value={percent(foundTokens(causes) / Math.max(1, totalTokens(causes)))} small="of prompts" />
         <Tile name="running" value={count(stats.num_running)} small={`${count(stats.num_waiting)} waiting`} />
         <Tile name="pool in use" value={percent(pool.used / total)} small={`${percent(pool.cached / total)} cached`} />
         <Tile name="tokens a second" value={last ? count(last.generated) : "–"} small={last ? `${count(last.computed)} prompt` : ""} />

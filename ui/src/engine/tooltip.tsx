@@ -11,6 +11,7 @@ interface Props {
   at: Spot;
   /** of what it must stay in */
   size: Size;
+  /** the head line; text, where there is some, takes its place */
   title: string;
   facts: readonly Fact[];
   text?: string;
@@ -32,7 +33,7 @@ export function Tooltip({ at, size, title, facts, text, hint }: Props) {
   });
   return (
     <div class="tooltip" ref={box} aria-hidden="true">
-      <strong>{title}</strong>
+      {text ? <p class="mono tooltip-text">{text}</p> : <strong>{title}</strong>}
       <dl>
         {facts.map(([name, value]) => (
           <div key={name}>
@@ -41,7 +42,6 @@ export function Tooltip({ at, size, title, facts, text, hint }: Props) {
           </div>
         ))}
       </dl>
-      {text && <p class="mono tooltip-text">{text}</p>}
       {hint && <p class="muted">{hint}</p>}
     </div>
   );

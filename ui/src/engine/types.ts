@@ -106,6 +106,8 @@ export interface TreeAnswer {
   num_tokens: number;
   root: number;
   nodes: TreeNode[];
+  /** of namespaces, by the id of their root; only with --ui-show-text */
+  salts?: Record<string, string>;
 }
 
 export interface NodeUser {

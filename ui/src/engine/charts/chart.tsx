@@ -34,7 +34,7 @@ interface Props {
   rest?: number;
 }
 
-const HEIGHT = 128;
+const HEIGHT = 132;
 
 /** A small chart in a card. The legend has the last values, or those under the pointer. */
 export function Chart({ title, xs, lines, stacked = false, format, formatX, top, xRange, logarithmic = false, note, rest }: Props) {
@@ -131,8 +131,8 @@ function plotOptions({ lines, stacked, format, formatX, top, xRange, logarithmic
     axes: [
       {
         ...axis,
-        size: 22,
-        gap: 2,
+        size: 26,
+        gap: 7,
         space: 64,
         values: (_plot, values) => values.map(formatX),
         ...(logarithmic ? { splits: (plot: uPlot) => [...plot.data[0]], filter: (_plot: uPlot, splits: number[]) => splits } : {}),

@@ -2,7 +2,7 @@ import { useMemo, useState } from "preact/hooks";
 import { count } from "../format";
 import type { TreeNode } from "../types";
 import type { Forest } from "./forest";
-import { isNamespace, namespaceName, nodeName } from "./words";
+import { isNamespace, nodeName } from "./words";
 
 interface Props {
   forest: Forest;
@@ -56,15 +56,15 @@ function Table({ forest, onShow, onZoom }: Props) {
           {nodes.map((node) => (
             <tr key={node.id}>
               <th scope="row" class="name">
-                {node.text ? <span class="mono">{nodeName(node)}</span> : `${count(forest.pathTokens(node.id))} tokens long`}
+                {node.text ? <span class="mono">{nodeName(node, forest)}</span> : `${count(forest.pathTokens(node.id))} tokens long`}
               </th>
               <td class="figure">{count(node.tokens)}</td>
               <td class="figure">{count(node.subtree_tokens)}</td>
               <td class="figure">{count(node.subtree_nodes)}</td>
               <td class="figure">{count(node.locks)}</td>
               <td class="figure">{count(node.age)}</td>
-              <td>{namespaceName(node.namespace)}</td>
-              <td class="actions">
+              <td>{forest.ownerName(node.namespace)}</td>
+              <td class="row-buttons">
                 <button class="quiet" onClick={() => onShow(node.id)}>
                   Users
                 </button>

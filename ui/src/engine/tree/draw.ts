@@ -4,13 +4,14 @@ import { fitted } from "../canvas";
 import { color, inkOn } from "../colors";
 import { count } from "../format";
 import { cellColor, type ColorBy } from "./colors";
+import type { Forest } from "./forest";
 import type { Cell } from "./layout";
 import type { Drawn } from "./motion";
 import { cellName } from "./words";
 
 export interface Marks {
+  forest: Forest;
   by: ColorBy;
-  maxAge: number;
   /** keys of cells */
   hovered: string | null;
   cursor: string | null;
@@ -23,7 +24,7 @@ const GAP = 1;
 const LOCK_EDGE = 4;
 const ONE_LINE = 14;
 const TWO_LINES = 32;
-const FAINT = 0.28;
+const FAINT = 0.4;
 
 export function drawTree(context: CanvasRenderingContext2D, drawn: Drawn[], marks: Marks): void {
   context.textBaseline = "middle";
@@ -34,28 +35,29 @@ export function drawTree(context: CanvasRenderingContext2D, drawn: Drawn[], mark
 
 function drawCell(context: CanvasRenderingContext2D, { cell, x0, x1, y0, y1, alpha }: Drawn, marks: Marks): void {
   const [width, height] = [x1 - x0 - GAP, Math.max(1, y1 - y0 - GAP)];
-  const fill = cellColor(cell, marks.by, marks.maxAge);
+  const fill = cellColor(cell, marks.by, marks.forest.maxAge);
   context.globalAlpha = alpha * (isFaint(cell, marks) ? FAINT : 1);
   context.fillStyle = fill;
   context.fillRect(x0, y0, width, height);
   const ink = inkOn(fill);
   if (cell.kind === "more") hatch(context, x0, y0, width, height);
-  if ((cell.node?.locks ?? 0) > 0 && cell.column > 0) {
+  if (cell.kind === "node" && cell.node && cell.node.locks > 0) {
     context.fillStyle = color("--tree-lock");
     context.fillRect(x0, y0, LOCK_EDGE, height);
   }
-  if (height >= ONE_LINE - GAP && width > 34) label(context, cell, ink, x0, y0, width, height);
+  if (height >= ONE_LINE - GAP && width > 34) label(context, cell, cellName(cell, marks.forest), ink, x0, y0, width, height);
   if (cell.deeper && height >= 8) chevron(context, ink, x0 + width - 7, y0 + height / 2);
 }
 
-/** With a search only what was found is drawn as always. */
+/** With a search that found something, only that is drawn as always. */
 function isFaint(cell: Cell, { found }: Marks): boolean {
-  return found !== null && cell.column > 0 && !(cell.kind === "node" && found.has(cell.id));
+  return found !== null && found.size > 0 && cell.column > 0 && !(cell.kind === "node" && found.has(cell.id));
 }
 
 function label(
   context: CanvasRenderingContext2D,
   cell: Cell,
+  title: string,
   ink: string,
   x0: number,
   y0: number,
@@ -69,7 +71,7 @@ function label(
   const middle = y0 + Math.min(height / 2, two ? 11 : height / 2);
   context.fillStyle = ink;
   context.font = `${has_text ? "" : "500 "}11px ${has_text ? MONO : SANS}`;
-  const name = fitted(context, cellName(cell), room);
+  const name = fitted(context, title, room);
   if (name) context.fillText(name, left, middle);
   if (!two) return;
   const second = secondLine(cell, has_text);

@@ -9,9 +9,11 @@ export const EVERYTHING = -1;
 export interface Focus {
   id: number;
   atMost: number | null;
+  /** tokens of a prompt before the node begins */
+  above: number;
 }
 
-export const WHOLE_TREE: Focus = { id: EVERYTHING, atMost: null };
+export const WHOLE_TREE: Focus = { id: EVERYTHING, atMost: null, above: 0 };
 
 export class Forest {
   private readonly byId = new Map<number, TreeNode>();
@@ -21,9 +23,12 @@ export class Forest {
   /** the only namespace, which then is not drawn: it is everything */
   private readonly only: TreeNode | undefined;
 
-  /** rank: the place of a node among its siblings in the drawing before, so that nothing jumps when sizes change. */
+  private readonly salts = new Map<number, string>();
+
+  /** above: tokens before the first node. rank: the place of a node among its siblings in the drawing before, so that nothing jumps when sizes change. */
   constructor(
     readonly answer: TreeAnswer,
+    private readonly above = 0,
     rank: (id: number) => number = () => Infinity,
   ) {
     let maxAge = 0;
@@ -33,6 +38,10 @@ export class Forest {
     }
     this.maxAge = maxAge;
     for (const node of answer.nodes) this.siblings(node).push(node);
+    for (const root of this.roots) {
+      const salt = answer.salts?.[root.id];
+      if (salt) this.salts.set(root.namespace, salt);
+    }
     const order = (a: TreeNode, b: TreeNode): number => rankOrder(rank(a.id), rank(b.id)) || b.subtree_tokens - a.subtree_tokens;
     for (const list of [this.roots, ...this.children.values()]) list.sort(order);
     const [first, ...others] = this.roots;
@@ -60,9 +69,15 @@ export class Forest {
     return path;
   }
 
-  /** Tokens from the root to the end of the node; the known part of them. */
+  /** Tokens from the root to the end of the node. */
   pathTokens(id: number): number {
-    return this.pathTo(id).reduce((sum, node) => sum + node.tokens, 0);
+    return this.pathTo(id).reduce((sum, node) => sum + node.tokens, this.above);
+  }
+
+  ownerName(namespace: number): string {
+    if (namespace === 0) return "public";
+    const salt = this.salts.get(namespace);
+    return salt ? `salt ${salt}` : `salt no. ${namespace}`;
   }
 
   /** Ids from first to last as they are drawn: the ranks of the next drawing. */

@@ -6,7 +6,7 @@ import type { TreeNode } from "../types";
 
 export const MIN_CELL = 4; // pixels; what is lower is folded with its like
 const MIN_MORE = 3; // a lower one would be a line that nobody can point at
-const FIRST_COLUMN = 18;
+const FIRST_COLUMN = 18; // of everything, which needs no label
 const MIN_COLUMN = 64;
 const MAX_COLUMN = 220;
 
@@ -50,14 +50,16 @@ interface Datum {
 
 export function layOut(forest: Forest, focus: Focus, width: number, height: number): Layout {
   const total = focusTokens(forest, focus);
-  if (total === 0 || width < FIRST_COLUMN || height < MIN_CELL) return { cells: [], byKey: new Map(), width, height };
-  const columns = Math.max(1, Math.floor((width - FIRST_COLUMN) / MIN_COLUMN));
+  const first = focus.id === EVERYTHING ? FIRST_COLUMN : 0;
+  if (total === 0 || width < MIN_COLUMN || height < MIN_CELL) return { cells: [], byKey: new Map(), width, height };
+  const columns = Math.max(1, Math.floor((width - first) / MIN_COLUMN) - (first ? 0 : 1));
   const data = unfold(forest, focus, height / total, columns);
   const root = partition<Datum>().size([height, 1])(hierarchy(data, (datum) => datum.children).sum((datum) => datum.own));
-  const step = Math.min(MAX_COLUMN, (width - FIRST_COLUMN) / Math.max(1, Math.min(columns, root.height)));
+  const num_columns = Math.max(1, root.height + (first ? 0 : 1));
+  const step = Math.min(MAX_COLUMN, (width - first) / num_columns);
   const cells = root
     .descendants()
-    .map((place) => cell(place, step, columns, forest))
+    .map((place) => cell(place, { first, step, columns }, forest))
     .filter((one) => one.kind === "node" || one.y1 - one.y0 >= MIN_MORE);
   return { cells, byKey: new Map(cells.map((one) => [one.key, one])), width, height };
 }
@@ -110,11 +112,18 @@ function subtreeTokens(datum: Datum): number {
   return datum.node?.subtree_tokens ?? datum.own;
 }
 
-function cell(place: HierarchyRectangularNode<Datum>, step: number, columns: number, forest: Forest): Cell {
+/** first: width of the first column, 0 if it is as wide as the others. */
+interface Columns {
+  first: number;
+  step: number;
+  columns: number;
+}
+
+function cell(place: HierarchyRectangularNode<Datum>, { first, step, columns }: Columns, forest: Forest): Cell {
   const { key, kind, id, node, nodes, largest } = place.data;
   const column = place.depth;
-  const x0 = column === 0 ? 0 : FIRST_COLUMN + (column - 1) * step;
-  const x1 = column === 0 ? FIRST_COLUMN : x0 + step;
+  const x0 = first === 0 || column === 0 ? column * step : first + (column - 1) * step;
+  const x1 = column === 0 && first > 0 ? first : x0 + step;
   const has_children = id !== EVERYTHING && ((node?.folded_nodes ?? 0) > 0 || forest.childrenOf(id).length > 0);
   const deeper = kind === "node" && column >= columns && has_children;
   const tokens = place.value ?? 0;

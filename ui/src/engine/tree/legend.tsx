@@ -1,7 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { AGES, ownerVariable, OWNERS } from "./colors";
 import type { Forest } from "./forest";
-import { namespaceName } from "./words";
 
 export function AgeLegend() {
   const steps = Array.from({ length: AGES }, (_, step) => `var(--tree-age-${step})`);
@@ -24,7 +23,7 @@ export function OwnerLegend({ forest }: { forest: Forest }) {
     <Legend>
       {owners.slice(0, OWNERS).map((owner) => (
         <span key={owner}>
-          <i style={{ background: `var(${ownerVariable(owner)})` }} aria-hidden="true" /> {namespaceName(owner)}
+          <i style={{ background: `var(${ownerVariable(owner)})` }} aria-hidden="true" /> {forest.ownerName(owner)}
         </span>
       ))}
       {owners.length > OWNERS && <span>and {owners.length - OWNERS} more, in the same colours again</span>}

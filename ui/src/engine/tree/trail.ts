@@ -1,5 +1,6 @@
 /** The way from the whole tree down to what is shown. */
 
+import type { TreeNode } from "../types";
 import type { Cell } from "./layout";
 import { EVERYTHING, WHOLE_TREE, type Focus, type Forest } from "./forest";
 import { nodeName } from "./words";
@@ -24,12 +25,16 @@ export function zoomed(trail: Trail, cell: Cell, forest: Forest): Trail {
   if (cell.kind === "node") return cell.id === here.id ? trail : to_node;
   const is_closer = cell.largest > 0 && (here.id !== cell.id || here.atMost === null || cell.largest < here.atMost);
   if (!is_closer) return to_node;
-  return [...to_node, { focus: { id: cell.id, atMost: cell.largest }, name: `the smaller ones, up to ${cell.largest} tokens` }];
+  return [...to_node, { focus: { ...focusOf(to_node), atMost: cell.largest }, name: `the smaller ones, up to ${cell.largest} tokens` }];
 }
 
 export function nodeTrail(trail: Trail, id: number, forest: Forest): Trail {
   const here = focusOf(trail);
   if (id === here.id || id === EVERYTHING) return id === EVERYTHING ? START : trail;
   const path = forest.pathTo(id).filter((node) => !trail.some((crumb) => crumb.focus.id === node.id));
-  return [...trail, ...path.map((node) => ({ focus: { id: node.id, atMost: null }, name: nodeName(node) }))];
+  const crumb = (node: TreeNode): Crumb => ({
+    focus: { id: node.id, atMost: null, above: forest.pathTokens(node.id) - node.tokens },
+    name: nodeName(node, forest),
+  });
+  return [...trail, ...path.map(crumb)];
 }

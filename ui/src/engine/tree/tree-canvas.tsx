@@ -33,8 +33,8 @@ export function TreeCanvas({ forest, focus, by, selected, found, onSelect, onZoo
   const cursorCell = focused ? current : undefined;
   const hoveredCell = hovered ? layout.byKey.get(hovered.key) : undefined;
   useDrawing(canvas, layout, {
+    forest,
     by,
-    maxAge: forest.maxAge,
     hovered: hoveredCell?.key ?? null,
     cursor: cursorCell?.key ?? null,
     selected,
@@ -95,7 +95,7 @@ export function TreeCanvas({ forest, focus, by, selected, found, onSelect, onZoo
         <Tooltip
           at={at}
           size={size}
-          title={cellName(told)}
+          title={cellName(told, forest)}
           facts={facts(told, forest)}
           text={told.kind === "node" && told.node?.text ? visible(told.node.text) : ""}
           hint={told.kind === "more" ? "click to see them alone" : "click: who uses it · double click: zoom"}

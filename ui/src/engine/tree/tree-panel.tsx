@@ -23,7 +23,7 @@ export function TreePanel({ paused }: { paused: boolean }) {
   const [selected, setSelected] = useState<number | null>(null);
   const focus = focusOf(trail);
   const polled = usePoll(`${focus.id}`, (signal) => askTree(focus, signal), EVERY_MS, paused);
-  const forest = useForest(polled.answer);
+  const forest = useForest(polled.answer, focus.above);
   const search = useSearch(forest);
   const back = useCallback(() => setTrail((before) => (before.length > 1 ? before.slice(0, -1) : before)), []);
   const gone = polled.trouble === "missing" && focus.id !== EVERYTHING;
@@ -85,11 +85,11 @@ function askTree({ id }: Focus, signal: AbortSignal): Promise<TreeAnswer> {
 }
 
 /** Siblings keep their order from one answer to the next. */
-function useForest(answer: TreeAnswer | null): Forest | null {
+function useForest(answer: TreeAnswer | null, above: number): Forest | null {
   const ranks = useRef(new Map<number, number>());
   return useMemo(() => {
     if (!answer) return null;
-    const forest = new Forest(answer, (id) => ranks.current.get(id) ?? Infinity);
+    const forest = new Forest(answer, above, (id) => ranks.current.get(id) ?? Infinity);
     ranks.current = forest.ranks();
     return forest;
   }, [answer]);

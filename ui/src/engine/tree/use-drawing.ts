@@ -45,7 +45,7 @@ export function useDrawing(canvas: RefObject<HTMLCanvasElement | null>, layout: 
 
   useLayoutEffect(() => {
     if (frame.current === 0) draw(null, 1);
-  }, [painted, marks.by, marks.hovered, marks.cursor, marks.selected, marks.found, marks.maxAge]);
+  }, [painted, marks.by, marks.hovered, marks.cursor, marks.selected, marks.found, marks.forest]);
 
   useLayoutEffect(() => () => cancelAnimationFrame(frame.current), []);
 }

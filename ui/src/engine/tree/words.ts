@@ -9,20 +9,16 @@ export function isNamespace(node: TreeNode): boolean {
   return node.parent === null && node.tokens === 0;
 }
 
-export function namespaceName(namespace: number): string {
-  return namespace === 0 ? "public" : `salt ${namespace}`;
-}
-
 /** The name of a node in few words. */
-export function nodeName(node: TreeNode): string {
-  if (isNamespace(node)) return namespaceName(node.namespace);
+export function nodeName(node: TreeNode, forest: Forest): string {
+  if (isNamespace(node)) return forest.ownerName(node.namespace);
   return node.text ? visible(node.text) : tokens(node.tokens);
 }
 
-export function cellName(cell: Cell): string {
+export function cellName(cell: Cell, forest: Forest): string {
   if (cell.kind === "more") return `${count(cell.nodes)} more`;
   if (cell.id === EVERYTHING) return "Everything";
-  return cell.node ? nodeName(cell.node) : "";
+  return cell.node ? nodeName(cell.node, forest) : "";
 }
 
 /** White space as what can be seen in one line. */
@@ -45,11 +41,11 @@ export function facts(cell: Cell, forest: Forest): Fact[] {
   list.push(["subtree", `${tokens(node.subtree_tokens)} in ${plural(node.subtree_nodes, "node")}${share}`]);
   list.push(["locks", node.locks === 0 ? "none: may be evicted" : `${count(node.locks)}: held by requests`]);
   if (!isNamespace(node)) list.push(["age", node.age === 0 ? "used last" : `${plural(node.age, "use")} of the cache ago`]);
-  list.push(["owner", namespaceName(node.namespace)]);
+  list.push(["owner", forest.ownerName(node.namespace)]);
   return list;
 }
 
 /** For a screen reader. */
 export function spoken(cell: Cell, forest: Forest): string {
-  return [cellName(cell), ...facts(cell, forest).map(([name, value]) => `${name} ${value}`)].join("; ");
+  return [cellName(cell, forest), ...facts(cell, forest).map(([name, value]) => `${name} ${value}`)].join("; ");
 }
