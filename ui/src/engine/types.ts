@@ -137,7 +137,8 @@ export interface PastRequest {
   request_id: string;
   uids: number[];
   endpoint: string;
-  started_at: number | string;
+  /** seconds since 1970 */
+  started_at: number;
   status: number;
   prompt_tokens: number | null;
   cached_tokens: number | null;

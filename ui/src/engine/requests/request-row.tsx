@@ -4,7 +4,7 @@ import { inWords } from "../causes";
 import { count, duration, percent, tokens } from "../format";
 import type { PastRequest } from "../types";
 import { LeftAt } from "./left-at";
-import { foundShare, startedMs } from "./table";
+import { foundShare } from "./table";
 
 interface Props {
   request: PastRequest;
@@ -20,7 +20,7 @@ export function RequestRow({ request, columns, open, onToggle }: Props) {
   return (
     <>
       <tr class="request-row" data-open={open} onClick={onToggle}>
-        <td class="number">{clock(request)}</td>
+        <td class="number">{clock(request.started_at)}</td>
         <th scope="row" class="name">
           <button
             class="quiet mono row-button"
@@ -83,7 +83,6 @@ function time(seconds: number | null): string {
   return seconds === null ? "–" : duration(seconds);
 }
 
-function clock(request: PastRequest): string {
-  const started = startedMs(request);
-  return started === null ? "–" : new Date(started).toLocaleTimeString([], { hour12: false });
+function clock(started_at: number): string {
+  return new Date(started_at * 1000).toLocaleTimeString([], { hour12: false });
 }

@@ -34,7 +34,7 @@ function passes(request: PastRequest, { text, cause }: Filter): boolean {
 function value(request: PastRequest, column: Column): number | null {
   switch (column) {
     case "started":
-      return startedMs(request);
+      return request.started_at;
     case "prompt":
       return request.prompt_tokens;
     case "found":
@@ -51,10 +51,4 @@ export function foundShare({ explanation, cached_tokens, prompt_tokens }: PastRe
   if (explanation && totalTokens(explanation.causes) > 0) return foundTokens(explanation.causes) / totalTokens(explanation.causes);
   if (cached_tokens === null || !prompt_tokens) return null;
   return cached_tokens / prompt_tokens;
-}
-
-/** Milliseconds since 1970; the server gives seconds since then, or a date in words. */
-export function startedMs({ started_at }: PastRequest): number | null {
-  const ms = typeof started_at === "number" ? started_at * 1000 : Date.parse(started_at);
-  return Number.isNaN(ms) ? null : ms;
 }

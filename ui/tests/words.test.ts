@@ -1,0 +1,50 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { capacityInWords } from "../src/engine/capacity";
+import { inWords, mainMiss, shares } from "../src/engine/causes";
+import { count, duration, percent, plural } from "../src/engine/format";
+import { Ring } from "../src/engine/ring";
+
+test("numbers are short", () => {
+  assert.deepEqual([0, 950, 1234, 12_345, 100_003, 4_560_000].map(count), ["0", "950", "1,234", "12.3k", "100k", "4.6M"]);
+  assert.deepEqual([0, 0.0032, 0.45, 1.239, 200, 7500].map(duration), ["0 s", "3.2 ms", "450 ms", "1.24 s", "3 min 20 s", "2 h 5 min"]);
+  assert.deepEqual([0, 0.004, 0.62, 0.997, 1].map(percent), ["0 %", "0.4 %", "62 %", "99.7 %", "100 %"]);
+  assert.deepEqual([plural(1, "token"), plural(2, "token")], ["1 token", "2 tokens"]);
+});
+
+test("the cause of a miss is that of most of what was not found", () => {
+  assert.equal(mainMiss({ hit: 90, last_token: 5, evicted: 3, never_seen: 2 }), "evicted");
+  assert.equal(mainMiss({ hit: 90, last_token: 1 }), null);
+});
+
+test("shares add up", () => {
+  assert.deepEqual(shares({ hit: 3, never_seen: 1, evicted: 0 }).map(({ cause, share }) => [cause, share]), [["hit", 0.75], ["never_seen", 0.25]]);
+  assert.deepEqual(shares({}), []);
+});
+
+test("an explanation says what was found, what was not, and where it left", () => {
+  const said = inWords({ causes: { hit: 36, evicted: 64, never_seen: 20 }, left_at: 100, evicted_s: 12.5, evicted_tokens: 4096 });
+  assert.deepEqual(said, [
+    "36 tokens were found in the cache.",
+    "64 tokens had been cached and were evicted 12.5 s before, 4,096 tokens of evictions ago: more memory would have kept them.",
+    "20 tokens were new: no prompt before had them at this place.",
+    "It left the closest prompt at token 100 of 120.",
+  ]);
+  assert.match(inWords({ causes: { never_seen: 5 }, left_at: 0 })[0]!, /^None of its 5 tokens/);
+});
+
+test("what more memory would buy is said as it is", () => {
+  const curve = (...rates: number[]) => [0.5, 1, 2, 4, 8].map((factor, place) => ({ factor, hit_rate: rates[place]! }));
+  assert.match(capacityInWords(curve(0.4, 0.62, 0.71, 0.8, 0.8))!, /twice the memory 71 % .* instead of 62 %/);
+  assert.match(capacityInWords(curve(0.4, 0.6, 0.6, 0.6, 0.8))!, /8 times would give 80 % instead of 60 %/);
+  assert.match(capacityInWords(curve(0.6, 0.6, 0.6, 0.6, 0.6))!, /half of it would do/);
+  assert.match(capacityInWords(curve(0.4, 0.6, 0.6, 0.6, 0.6))!, /would change nothing: 60 % hits now/);
+  assert.equal(capacityInWords([]), null);
+});
+
+test("a ring keeps the last ones", () => {
+  const ring = new Ring<number>(3);
+  for (let value = 0; value < 100; value += 1) ring.push(value);
+  assert.deepEqual(ring.toArray(), [97, 98, 99]);
+  assert.equal(ring.last, 99);
+});
