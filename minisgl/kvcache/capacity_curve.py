@@ -14,6 +14,7 @@ what larger pools would hit besides, and smaller ones would not. Prefixes that e
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -24,7 +25,7 @@ from minisgl.kvcache.base import PUBLIC, Namespace
 from minisgl.kvcache.prefix_names import prefix_names
 from minisgl.utils.arrays import Int32Array
 
-MAX_FOLLOWED = 2**15  # prefixes on the whole stack: some 5 MB
+MAX_FOLLOWED = 2**13  # prefixes on the whole stack: some 1.5 MB
 AT_ONE = CAPACITY_FACTORS.index(1)
 MIN_STRIDE = 16  # tokens of which one prefix is looked at, where pages are smaller
 
@@ -66,9 +67,9 @@ class CapacityCurve:
 
     def looked_up(self, prompt: Int32Array, hit_len: int, namespace: Namespace = PUBLIC) -> None:
         """A request starts; of its prompt the cache had the first `hit_len` tokens. All of it is cached from now on."""
-        names, ends = self._followed(prompt, namespace)
+        names, places = self._followed(prompt, namespace)
         # The last token is never looked up.
-        num_wanted, num_hit = np.searchsorted(ends, (len(prompt) - 1, hit_len), side="right").tolist()
+        num_wanted, num_hit = (bisect_left(places, self._num_places(end)) for end in (len(prompt) - 1, hit_len))
         depths = [min(depth, num_wanted) for depth in self._stack.touch(names)]
         self.queried += len(prompt)
         for index, depth in enumerate(depths):
@@ -85,14 +86,17 @@ class CapacityCurve:
         """Everything was purged. After a purge of less, each prefix of it may count once for a pool that is larger."""
         self._stack.clear()
 
-    def _followed(self, ids: Int32Array, namespace: Namespace) -> tuple[list[int], Int32Array]:
-        """Prefixes of `ids` that are in the sample, in order of their lengths, and these, in tokens."""
+    def _followed(self, ids: Int32Array, namespace: Namespace) -> tuple[list[int], Sequence[int]]:
+        """Prefixes of `ids` that are in the sample, in order of their lengths, and which of all looked at they are."""
         names = prefix_names(ids, namespace, self._first, self._step)
-        ends = np.arange(self._first, len(ids) + 1, self._step, dtype=np.int32)
-        if self._below is not None:
-            chosen = (names < self._below).nonzero()[0]
-            names, ends = names[chosen], ends[chosen]
-        return names.tolist(), ends
+        if self._below is None:
+            return names.tolist(), range(len(names))
+        chosen = (names < self._below).nonzero()[0]
+        return names[chosen].tolist(), chosen.tolist()
+
+    def _num_places(self, length: int) -> int:
+        """Prefixes that are looked at of so many tokens."""
+        return max(0, (length - self._first) // self._step + 1)
 
 
 class _Stack:
@@ -116,8 +120,9 @@ class _Stack:
         for segment, start, end in zip(self._segments[1:], depths, depths[1:], strict=False):
             for name in path[start:end]:
                 del segment[name]
-        for name in reversed(path):
+        for name in reversed(path[depths[0] :]):
             top[name] = None
+        for name in reversed(path[: depths[0]]):
             top.move_to_end(name)
         self._sink()
         return depths
@@ -138,6 +143,7 @@ class _Stack:
             excess = len(segment) - room
             if excess <= 0:
                 return
-            oldest = [segment.popitem(last=False)[0] for _ in range(excess)]
-            if following is not None:
-                following.update(dict.fromkeys(oldest))
+            for _ in range(excess):
+                name, _ = segment.popitem(last=False)
+                if following is not None:
+                    following[name] = None

@@ -1,8 +1,9 @@
 """A number for each prefix of a prompt, all made at once: no tree is walked, and no token is kept.
 
-A prefix's number is a sum, modulo 2**64, over its tokens: each token and its position are mixed to 64 bits. So the
-numbers of all prefixes are one running sum. Two prefixes that happen to occur have the same number about once in 2**64.
-The mixing is no secret: whoever tries may find two that do. So nothing but statistics may go by these numbers.
+A prefix's number is a sum, modulo 2**64, of its tokens, each times a random number of its position: so the numbers of
+all prefixes are one running sum, and two prefixes have the same number about once in 2**64 (Carter and Wegman,
+"Universal classes of hash functions", 1979). The factors are no secret: whoever tries may find two that do. So nothing
+but statistics may go by these numbers.
 """
 
 from __future__ import annotations
@@ -17,32 +18,24 @@ from minisgl.kvcache.base import Namespace
 from minisgl.utils.arrays import Int32Array
 
 Names = npt.NDArray[np.uint64]
-
-# The odd constants and shifts of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators").
-_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+SHORT = 4096  # tokens for which there are always factors
 
 
 def prefix_names(ids: Int32Array, namespace: Namespace, first: int, step: int) -> Names:
     """The numbers of the prefixes of `ids` [T] that end after first, first + step, first + 2 * step ... tokens."""
-    if len(ids) < first:
-        return np.empty(0, np.uint64)
-    keys = ids.astype(np.uint64)
-    keys <<= np.uint64(32)
-    keys |= np.arange(len(ids), dtype=np.uint64)
-    keys *= _MIX_1
-    keys ^= keys >> np.uint64(32)
-    keys *= _MIX_2
-    return _mixed(np.cumsum(keys, out=keys)[first - 1 :: step] + _seed(namespace))
+    length = len(ids)
+    factors, sums = _factors(max(SHORT, 1 << (length - 1).bit_length()))
+    names = np.multiply(ids, factors[:length], dtype=np.uint64, casting="unsafe")
+    np.cumsum(names, out=names)
+    # As if each token were one more, so that zeros count too.
+    return names[first - 1 :: step] + sums[first - 1 : length : step] + _seed(namespace)
 
 
-def _mixed(values: Names) -> Names:
-    """Each bit depends on all, so that some of them can choose a sample."""
-    values ^= values >> np.uint64(30)
-    values *= _MIX_1
-    values ^= values >> np.uint64(27)
-    values *= _MIX_2
-    values ^= values >> np.uint64(31)
-    return values
+@lru_cache(maxsize=2)
+def _factors(num: int) -> tuple[Names, Names]:
+    """Odd random numbers, the same in every run, and their running sums."""
+    factors = np.random.default_rng(0).integers(0, 2**64, num, np.uint64) | np.uint64(1)
+    return factors, np.cumsum(factors)
 
 
 @lru_cache(maxsize=1024)
