@@ -38,10 +38,13 @@ root_doc = START
 include_patterns = ["*.md", "docs/*.md", "deploy/*.md"]
 exclude_patterns = [".*", "build", "dist", "tests", "ui"]  # folders that are not even looked into
 myst_heading_anchors = 4
+smartquotes = False  # of --flag they would make a dash
 suppress_warnings = ["misc.highlighting_failure"]  # a console's command that goes on in the next line
 
 html_theme = "furo"
 html_title = "minisgl"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
 html_show_copyright = False

@@ -27,3 +27,7 @@ def test_queries_in_the_documents_name_metrics_that_there_are() -> None:
     queries = [query for page in pages for query in re.findall(r"`([^`\n]*minisgl_[^`\n]*)`", page.read_text())]
     assert len(queries) > len(FAMILIES)
     assert {name for query in queries for name in NAMED.findall(query)} <= shown
+
+
+def test_a_metric_that_is_in_vllm_has_its_name_there() -> None:
+    assert {family.vllm for family in FAMILIES if family.vllm not in (None, f"vllm:{family.name}")} == set()
