@@ -100,8 +100,12 @@ def _found(
 def _closest(before: Sequence[Int32Array], explained: Explained) -> int | None:
     """The latest of the prompts that have as much in common with this one as was found; None if nothing was."""
     ids, left_at = explained.input_ids, explained.explanation.left_at
+    if left_at == 0:
+        return None
+    common, last = ids[:left_at], ids[left_at - 1]
     for number in reversed(range(len(before))):
-        if _num_common(before[number], ids) >= left_at > 0:
+        other = before[number]  # of thousands few have even that one token there
+        if len(other) >= left_at and other[left_at - 1] == last and np.array_equal(other[:left_at], common):
             return number
     return None
 
