@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PATIENCE_S = 2.0  # what is over sooner shows nothing
 REDRAWN_PER_S = 2  # rarely: whoever draws has the interpreter meanwhile
+TOLD_PER_S = 10  # counts that come in between are not passed on
 BYTES = "bytes"
 
 _on_terminal = threading.Lock()  # held by the bar that is there: a second one would be drawn over it
@@ -62,11 +63,12 @@ class ProgressBar:
     def advance_to(self, done: int) -> None:
         """So many are done in all."""
         self.done = done
-        if self._timer is None:
+        if self._timer is None or (now := time.monotonic()) < self._due:
             return
-        if self._progress is None and time.monotonic() >= self._due:
+        self._due = now + 1 / TOLD_PER_S
+        if self._progress is None:
             self._show()
-        if self._progress is not None:
+        else:
             self._draw(self._progress)
 
     def _show(self) -> None:
