@@ -8,7 +8,7 @@ import { Ring } from "../src/engine/ring";
 test("numbers are short", () => {
   assert.deepEqual([0, 950, 1234, 12_345, 100_003, 4_560_000].map(count), ["0", "950", "1,234", "12.3k", "100k", "4.6M"]);
   assert.deepEqual([0, 0.0032, 0.45, 1.239, 200, 7500].map(duration), ["0 s", "3.2 ms", "450 ms", "1.24 s", "3 min 20 s", "2 h 5 min"]);
-  assert.deepEqual([0, 0.004, 0.62, 0.997, 1].map(percent), ["0 %", "0.4 %", "62 %", "99.7 %", "100 %"]);
+  assert.deepEqual([0, 0.0001, 0.004, 0.62, 0.997, 0.99999, 1].map(percent), ["0 %", "< 0.1 %", "0.4 %", "62 %", "99.7 %", "> 99.9 %", "100 %"]);
   assert.deepEqual([plural(1, "token"), plural(2, "token")], ["1 token", "2 tokens"]);
 });
 

@@ -33,9 +33,11 @@ export function duration(seconds: number): string {
   return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
 }
 
-/** 0 %, 0.4 %, 62 %, 99.7 %. */
+/** 0 %, < 0.1 %, 0.4 %, 62 %, 99.7 %. */
 export function percent(share: number): string {
   const value = share * 100;
+  if (value > 0 && value < 0.05) return "< 0.1 %";
+  if (value >= 99.95 && value < 100) return "> 99.9 %";
   const near_an_end = (value > 0 && value < 1) || (value > 99 && value < 100);
   return `${near_an_end ? value.toFixed(1) : value.toFixed(0)} %`;
 }

@@ -4,7 +4,7 @@ import { fitted } from "../canvas";
 import { color, inkOn } from "../colors";
 import { count } from "../format";
 import { cellColor, type ColorBy } from "./colors";
-import type { Forest } from "./forest";
+import { EVERYTHING, type Forest } from "./forest";
 import type { Cell } from "./layout";
 import type { Drawn } from "./motion";
 import { cellName } from "./words";
@@ -41,7 +41,7 @@ function drawCell(context: CanvasRenderingContext2D, { cell, x0, x1, y0, y1, alp
   context.fillRect(x0, y0, width, height);
   const ink = inkOn(fill);
   if (cell.kind === "more") hatch(context, x0, y0, width, height);
-  if (cell.kind === "node" && cell.node && cell.node.locks > 0) {
+  if (cell.kind === "node" && cell.id !== EVERYTHING && cell.node && cell.node.locks > 0) {
     context.fillStyle = color("--tree-lock");
     context.fillRect(x0, y0, LOCK_EDGE, height);
   }
@@ -127,8 +127,10 @@ function outline(context: CanvasRenderingContext2D, { cell, x0, x1, y0, y1 }: Dr
     is_node && marks.found?.has(cell.id) && { line: color("--accent"), width: 2 },
   ].find(Boolean);
   if (!style) return;
-  context.strokeStyle = style.line;
-  context.lineWidth = style.width;
-  const inset = style.width / 2;
-  context.strokeRect(x0 + inset, y0 + inset, x1 - x0 - GAP - style.width, Math.max(1, y1 - y0 - GAP - style.width));
+  for (const { line, width } of [{ line: color("--surface"), width: style.width + 2 }, style]) {
+    context.strokeStyle = line;
+    context.lineWidth = width;
+    const inset = width / 2;
+    context.strokeRect(x0 + inset, y0 + inset, x1 - x0 - GAP - width, Math.max(1, y1 - y0 - GAP - width));
+  }
 }
