@@ -17,6 +17,7 @@ PLAIN_COMMANDS = {
     "top": "minisgl.cli.top",
     "profile": "minisgl.cli.profile",
     "explain": "minisgl.cli.explain",
+    "tree": "minisgl.cli.tree",
 }
 MODEL_COMMANDS = {
     "serve": "minisgl.cli.serve",
@@ -35,6 +36,7 @@ SUMMARIES = {
     "top": "Watch what a running server does, in this terminal.",
     "profile": "Record what a running server does, as a trace for Perfetto.",
     "explain": "Say why prompts are cached or not after others, and where they part.",
+    "tree": "Draw the radix tree of a running server: as text, JSON, DOT or one HTML file.",
     "simulate": "Replay a trace of requests through scheduler and cache, without a model.",
 }
 HIDDEN = {"launch"}

@@ -94,7 +94,7 @@ def _walk(tops: Sequence[RadixNode], largest: Largest, head_len: int) -> Slices[
     """The branches of `tops`, all added up. All others, and those of `tops` but the first, are offered to `largest`."""
     branches, left = list[Branch](), NODES_A_SLICE
     for top in tops:
-        stack = [Branch(top, None, path_len(top), top.length, 0)]
+        stack = [Branch(top, None, path_len(top), top.length, head_len)]
         branches += stack
         left -= 1
         while stack:

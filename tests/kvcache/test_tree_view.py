@@ -1,4 +1,4 @@
-"""What is seen of the radix trees: a proper picture whatever happens while it is made, and the right one if nothing does."""
+"""What is seen of the radix trees: a proper picture whatever happens meanwhile, and the right one if nothing does."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_node_keeps_its_id_and_is_looked_into_by_it() -> None:
     assert below.above == again.ids[:1]
     assert rows_of(below)[0]["parent"] == -1
     assert (below.num_nodes, below.num_tokens, below.num_namespaces, below.salts) == (4, 6, 0, [])
-    assert below.head_lens.tolist() == [0, 1, 1, 1]
+    assert below.head_lens.tolist() == [1, 1, 1, 1]
 
 
 def test_a_node_that_was_evicted_absorbed_or_purged_is_gone_and_not_kept() -> None:

@@ -24,6 +24,7 @@ import msgspec
 from support.tiny_model import EOS, VOCAB, make_tokenizer
 
 from minisgl.core import Explanation, Limits, TokenLogprobs
+from minisgl.core.picture import NodeUse, TreePath, TreePicture
 from minisgl.llm import AsyncClient
 from minisgl.llm.client import Client
 from minisgl.llm.router import EngineDied, Router, Sink
@@ -36,11 +37,18 @@ from minisgl.message import (
     ExplainMsg,
     ExplainReply,
     FinishReason,
+    NodeMsg,
+    NodeReply,
+    PathMsg,
+    PathReply,
     ProbeMsg,
     PurgeMsg,
     Question,
+    Reply,
     StatsReply,
     TokenReply,
+    TreeMsg,
+    TreeReply,
     UserMsg,
 )
 from minisgl.message.types import AnswerT
@@ -74,8 +82,8 @@ class ScriptedLink:
     """The verbs of `llm.Worker`. What it was asked is in requests, probes, purges, aborted and finished (uid: tokens).
 
     cached_len: what every first reply, and every probe, reports. explanation, activity: the answers to whoever asks for
-    them. asked_since: from which step on. A purge frees 7 tokens. Ends with its process; `die` makes it fail as a dead
-    engine does.
+    them. asked_since: from which step on. picture, node_use, path: the answers to `asked`. A purge frees 7 tokens. Ends
+    with its process; `die` makes it fail as a dead engine does.
     """
 
     def __init__(self, script: Script = echo, *, cached_len: int = 0, stats: EngineStats | None = None) -> None:
@@ -89,6 +97,10 @@ class ScriptedLink:
         self.explanation = Explanation()
         self.activity = Activity(self.stats, [], 0, [])
         self.asked_since: list[int] = []
+        self.picture: TreePicture | None = None
+        self.node_use: NodeUse | None = None
+        self.path = TreePath([], 0)
+        self.asked: list[TreeMsg | NodeMsg | PathMsg] = []
         self._script, self._cached_len = script, cached_len
         self._router = Router()
         self._open: dict[int, _Answer] = {}
@@ -134,12 +146,22 @@ class ScriptedLink:
         elif isinstance(question, ActivityMsg):
             self.asked_since.append(question.since)
             self._router.send([ActivityReply(question.uid, self.activity)])
+        elif isinstance(question, TreeMsg | NodeMsg | PathMsg):
+            self.asked.append(question)
+            self._router.send([self._of_the_tree(question)])
         elif isinstance(question, PurgeMsg):
             self.purges.append(question)
             self._router.send([CountReply(question.uid, 7)])
         else:
             self._router.send([StatsReply(question.uid, self.stats)])
         return answer
+
+    def _of_the_tree(self, question: TreeMsg | NodeMsg | PathMsg) -> Reply:
+        if isinstance(question, TreeMsg):
+            return TreeReply(question.uid, self.picture)
+        if isinstance(question, NodeMsg):
+            return NodeReply(question.uid, self.node_use)
+        return PathReply(question.uid, self.path)
 
     def die(self, reason: str = "the engine died") -> None:
         """Every open request gets an error, and whoever comes later EngineDied."""

@@ -1,0 +1,75 @@
+"""minisgl tree: the prefix cache of a running server, as text, JSON, a graph for Graphviz, or one HTML file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+import typer
+
+from minisgl.cli.choices import choice_option
+from minisgl.env import ENV
+
+FORMATS = ("text", "json", "dot", "html")
+MAX_NODES = {"text": 50, "dot": 200}  # where more would not be read; else as many as the server takes to be right
+
+
+def run(
+    url: Annotated[str, typer.Option("--url", help="Where the server is.")] = "http://127.0.0.1:8000",
+    form: Annotated[
+        str | None,
+        choice_option("--format", list(FORMATS), help="What to make (default: what --output ends with, or text)."),
+    ] = None,
+    max_nodes: Annotated[
+        int | None,
+        typer.Option(
+            "--max-nodes", min=1, max=20_000, help="Show the largest (default: 50 as text, 200 as dot, else 1500)."
+        ),
+    ] = None,
+    node: Annotated[
+        int | None, typer.Option("--node", min=1, help="Only what is below the node of this id; JSON tells ids.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file (default: stdout).")] = None,
+    api_key: Annotated[
+        str | None, typer.Option("--api-key", help="Sent as the bearer token (default: MINISGL_API_KEY).")
+    ] = None,
+) -> None:
+    """Draw what a server has cached. Beginnings of texts are shown if it was started with --ui-show-text."""
+    from minisgl.cli.api_client import ApiClient
+    from minisgl.cli.files import check_writable
+
+    check_writable("--output", output)
+    form = form or _form_of(output)
+    query = {"max_nodes": max_nodes or MAX_NODES.get(form), "node": node}
+    given = urlencode({name: value for name, value in query.items() if value is not None})
+    answer = ApiClient(url, api_key or ENV.API_KEY.value).ask("GET", f"/inspect/tree{'?' if given else ''}{given}")
+    drawn = _drawn(answer, form, url)
+    if output is not None:
+        output.write_text(drawn, encoding="utf-8")
+    else:
+        sys.stdout.write(drawn)
+
+
+def _form_of(output: Path | None) -> str:
+    """By the end of a file's name."""
+    ending = output.suffix.removeprefix(".") if output is not None else ""
+    return ending if ending in FORMATS else "text"
+
+
+def _drawn(answer: Any, form: str, url: str) -> str:
+    if form == "json":
+        return json.dumps(answer, indent=1) + "\n"
+    from minisgl.cli.tree_shapes import as_dot, as_text, read_branches
+
+    try:
+        branches = read_branches(answer)
+    except (LookupError, TypeError):
+        raise ValueError(f"{url} is no server of minisgl, or of another version: its tree cannot be read") from None
+    if form == "html":
+        from minisgl.cli.tree_html import as_html
+
+        return as_html(answer, branches)
+    return as_dot(branches) if form == "dot" else as_text(answer, branches)

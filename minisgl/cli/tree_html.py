@@ -1,0 +1,71 @@
+"""A server's tree as one HTML file that needs nothing else: an icicle, as wide as subtrees are large."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from minisgl.cli.tree_shapes import Branch, summary
+
+ROW_PX = 22
+MIN_NAMED = 1.5  # percent of the width: what is narrower has no room for a name
+NUM_AGES = 5  # shades, each for ages up to three times those of the one before; the last begins at a third of all
+PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark">
+<title>minisgl: the prefix cache's tree</title>
+<style>
+:root {{ color-scheme: light dark; --ink: light-dark(#1c1d21, #e8e8ec); --line: light-dark(#fff, #17181c);
+  --lock: light-dark(#c2410c, #fb923c); --rest: light-dark(#d4d4d8, #3f3f46); }}
+body {{ margin: 16px; font: 13px/1.5 system-ui, sans-serif; color: var(--ink); background: light-dark(#fff, #17181c); }}
+svg {{ display: block; overflow: hidden; }}
+rect {{ stroke: var(--line); fill: var(--rest); }}
+text {{ font-size: 11px; fill: var(--ink); }}
+.a0 {{ fill: light-dark(#60a5fa, #1d4ed8); }} .a1 {{ fill: light-dark(#93c5fd, #1e40af); }}
+.a2 {{ fill: light-dark(#bfdbfe, #1e3a8a); }} .a3 {{ fill: light-dark(#dbeafe, #172554); }}
+.a4 {{ fill: light-dark(#eef2f7, #20232c); }} .lock {{ stroke: var(--lock); stroke-width: 2; }}
+</style>
+<h1>The prefix cache</h1>
+<p>{summary}. The wider a box, the more tokens are in it and below it; the fuller its colour, the later it was visited;
+framed are those that running requests hold. Point at a box to read all of its line.</p>
+<svg role="img" aria-label="{summary}" width="100%" height="{height}">
+{boxes}
+</svg>
+</html>
+"""
+
+
+def as_html(answer: Mapping[str, Any], branches: Sequence[Branch]) -> str:
+    """All text is escaped."""
+    ends: dict[int | None, float] = {None: 0.0}  # where the next child of a node begins, in percent
+    whole = sum(branch.fields["subtree_tokens"] for branch in branches if branch.depth == 0) or 1
+    boxes, num_rows = [], 0
+    for branch in branches:
+        fields = branch.fields
+        left, width = ends[fields["parent"]], 100 * fields["subtree_tokens"] / whole
+        ends[fields["parent"]], ends[fields["id"]] = left + width, left
+        kind = f"a{_shade(fields['age'], answer['clock'])}{' lock' if fields['locks'] else ''}"
+        boxes.append(_box(left, width, branch.depth, kind, branch.label, branch.name))
+        num_rows = max(num_rows, branch.depth + 1 + bool(branch.rest))
+    for branch in branches:
+        if branch.rest:
+            width = 100 * branch.fields["folded_tokens"] / whole
+            boxes.append(_box(ends[branch.fields["id"]], width, branch.depth + 1, "", branch.rest, branch.rest))
+    return PAGE.format(summary=escape(summary(answer)), height=num_rows * ROW_PX, boxes="\n".join(boxes))
+
+
+def _box(left: float, width: float, depth: int, kind: str, label: str, name: str) -> str:
+    """left, width: in percent. name: shown where there is room."""
+    place = f'x="{left:.4f}%" y="{depth * ROW_PX}" width="{width:.4f}%" height="{ROW_PX}"'
+    shown = f'<text x="4" y="15">{escape(name)}</text>' if width > MIN_NAMED else ""
+    kind = f' class="{kind}"' if kind else ""
+    return f'<svg {place}><title>{escape(label)}</title><rect width="100%" height="100%"{kind}/>{shown}</svg>'
+
+
+def _shade(age: int, clock: int) -> int:
+    """0 for what was visited last."""
+    share = age / max(1, clock)
+    return next((i for i in range(NUM_AGES - 1) if share * 3 ** (NUM_AGES - 1 - i) <= 1), NUM_AGES - 1)
