@@ -9,7 +9,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "deploy").glob("*.md")])
-SHELLS = "sh|bash|console|text"
 STARTS = re.compile(r"(?:\.venv/bin/)?(?:minisgl|python|make|scripts/\S+|pip)(?: |$)")
 OPERATORS = {"|", ">", ">>", "<", "&&", ";", "&", "2>"}
 
@@ -24,14 +23,25 @@ def blocks(document: Path, languages: str) -> list[str]:
 
 
 def commands(document: Path) -> Iterator[list[str]]:
-    """The words of each command line, fenced, indented or between backticks, up to a pipe or the like."""
+    """The words of each command line, fenced, indented or between backticks, up to a pipe or the like.
+
+    Where a console is shown, only what follows a prompt is a command; the rest is what came of it.
+    """
     text = document.read_text()
     indented = re.findall(r"(?:^    .*\n?)+", text, re.MULTILINE)
-    for code in blocks(document, SHELLS) + indented:
-        for line in code.replace("\\\n", " ").splitlines():
-            yield from _words(line.strip().removeprefix("$ "))
+    for code in blocks(document, "sh|bash") + indented:
+        for line in _lines(code):
+            yield from _words(line.strip())
+    for code in blocks(document, "console|text"):
+        for line in _lines(code):
+            if line.startswith("$ "):
+                yield from _words(line.removeprefix("$ "))
     for line in re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)):
         yield from _words(" ".join(line.split()))
+
+
+def _lines(code: str) -> list[str]:
+    return code.replace("\\\n", " ").splitlines()
 
 
 def _words(line: str) -> Iterator[list[str]]:
