@@ -71,12 +71,13 @@ def run(
         conversations=DATASETS[dataset](shape),
     )
     clock = bench.run(model, rate, concurrency, seed)
-    summary = {"url": url, "backend": backend, "dataset": dataset, **summarize(bench.results, clock)}
-    title = f"{dataset} over {backend}, {url}"
+    settings = {"url": url, "model": bench.model, "backend": backend, "dataset": dataset}
+    summary = {**settings, **summarize(bench.results, clock)}
+    title = f"{bench.model}: {dataset} over {backend}, {url}"
     _show(summary, title)
     write_json(as_json, summary)
     if plot is not None:
-        _draw(plot, f"{title}: {_load_of(rate, concurrency)}", bench.results)
+        _draw(plot, f"{title}, {_load_of(rate, concurrency)}", bench.results)
     if summary["num_failed"]:
         raise typer.Exit(1)
 

@@ -36,7 +36,7 @@ def test_a_run_is_drawn_with_its_load_in_the_title(run, tmp_path):
         done = run("bench", "serve", "--url", server.url, *SMALL, "--concurrency", "3", "--plot", str(picture))
     assert done.code == 0, done.err
     shown = picture.read_text()
-    for text in (f"random over completions, {server.url}: 3 at once", "first token", "pieces of text a second"):
+    for text in (f"ok: random over completions, {server.url}, 3 at once", "first token", "pieces of text a second"):
         assert text in shown
 
 

@@ -20,12 +20,13 @@ from minisgl.utils.progress import ProgressBar
 
 
 class Bench:
-    """One run against one server."""
+    """One run against one server. model: its name there, once it is known."""
 
     def __init__(
         self, address: Address, headers: dict[str, str], plan: Plan, conversations: Sequence[Conversation]
     ) -> None:
         self.results: list[Result] = []
+        self.model = ""
         self._address = address
         self._headers = headers
         self._plan = plan
@@ -37,9 +38,8 @@ class Bench:
 
     async def _run(self, model: str | None, rate: float | None, concurrency: int, seed: int) -> Clock:
         async with Connections(self._address, self._headers) as connections:
-            plan = dataclasses.replace(
-                self._plan, fields={"model": model or await _first_model(connections), **self._plan.fields}
-            )
+            self.model = model or await _first_model(connections)
+            plan = dataclasses.replace(self._plan, fields={"model": self.model, **self._plan.fields})
             total = sum(len(conversation.questions) for conversation in self._conversations)
             with ProgressBar("sending", total, "requests") as bar:
                 load = Load(connections, plan, self._note(bar))
