@@ -3,7 +3,7 @@
     python benchmarks/bench_explain.py [--page 1,16] [--turns 4000] [--json FILE]
 
 A turn is what a request of one step asks of the cache: match, lock, pages (which evicts), insert, unlock. CPU time of
-one thread in microseconds, means. The prompts are those of bench_scheduler.py: shared, 300 tokens behind one of 100
+one thread in microseconds, medians. The prompts are those of bench_scheduler.py: shared, 300 tokens behind one of 100
 prefixes of 1,000; random, 100-700 tokens in common with nobody. again: of 1,200 such prompts each comes again once it
 was evicted. The pool holds a tenth of the prompts' tokens, and as many evicted tokens are remembered. explain: what an
 admission takes more.
@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import cycle, islice
 from pathlib import Path
-from statistics import fmean
+from statistics import median
 
 import numpy as np
 from bench_scheduler import WORKLOADS
@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from stopwatch import Stopwatch, machine
 
+from minisgl.kvcache import BaseCacheHandle
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.utils.arrays import Int32Array
 
@@ -40,16 +41,16 @@ class Side:
         num_pages = POOL_LEN // page_size
         ghost_tokens = POOL_LEN if explains else None
         self.manager = CacheManager(num_pages, page_size, 1, MAX_SEQ_LEN, "radix", ghost_tokens=ghost_tokens)
-        self.turns, self.explanations = Stopwatch(), Stopwatch()
+        self.matches, self.rests, self.explanations = Stopwatch(), Stopwatch(), Stopwatch()
 
     def turn(self, prompt: Int32Array) -> None:
         manager = self.manager
-        handle = self.turns(manager.match, prompt)
+        handle = self.matches(manager.match, prompt)
         if manager.explains:
             self.explanations(manager.explain, prompt, handle=handle)
-        self.turns(self._rest, prompt, handle)
+        self.rests(self._rest, prompt, handle)
 
-    def _rest(self, prompt: Int32Array, handle: object) -> None:
+    def _rest(self, prompt: Int32Array, handle: BaseCacheHandle) -> None:
         manager = self.manager
         allocation = manager.admit(handle, len(prompt))
         assert allocation is not None
@@ -60,12 +61,16 @@ class Side:
         manager.release(allocation, prompt)
 
     def turn_us(self) -> float:
-        return 2 * fmean(self.turns.times)
+        return median(self.matches.times) + median(self.rests.times)
+
+    def forget_times(self) -> None:
+        for watch in (self.matches, self.rests, self.explanations):
+            watch.times.clear()
 
 
 @dataclass(frozen=True)
 class Row:
-    """Microseconds. more: of a turn, as a part of it."""
+    """Microseconds. more: what a turn takes more, as a part of it."""
 
     workload: str
     page_size: int
@@ -73,7 +78,6 @@ class Row:
     turn: float
     more: float
     explain: float
-    evicted_share: float
 
 
 def prompts(workload: str) -> Iterator[Int32Array]:
@@ -89,16 +93,14 @@ def measure(workload: str, page_size: int, num_turns: int) -> Row:
     for i, prompt in enumerate(islice(prompts(workload), MAX_WARM_UP + num_turns)):
         if i == MAX_WARM_UP:
             for side in sides:
-                side.turns.times.clear()
-                side.explanations.times.clear()
+                side.forget_times()
             gc.collect()
             gc.disable()
         for side in sides if i % 2 else reversed(sides):
             side.turn(prompt)
     gc.enable()
     base, turn = without.turn_us(), explaining.turn_us()
-    found = explaining.manager.explain(prompt)
-    return Row(workload, page_size, base, turn, turn / base - 1, fmean(explaining.explanations.times), found.evicted)
+    return Row(workload, page_size, base, turn, turn / base - 1, median(explaining.explanations.times))
 
 
 def main() -> None:

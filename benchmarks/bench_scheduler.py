@@ -60,8 +60,10 @@ WORKLOADS: dict[str, Callable[[np.random.Generator], Prompts]] = {"shared": shar
 class Bench:
     """A scheduler, and an engine whose every token is 3."""
 
-    def __init__(self, policy: str, lookahead: int, prompts: Prompts, num_waiting: int = 0) -> None:
-        manager = CacheManager(NUM_PAGES, PAGE_SIZE, NUM_ROWS, MAX_SEQ_LEN, "radix")
+    def __init__(
+        self, policy: str, lookahead: int, prompts: Prompts, num_waiting: int = 0, ghost_tokens: int | None = None
+    ) -> None:
+        manager = CacheManager(NUM_PAGES, PAGE_SIZE, NUM_ROWS, MAX_SEQ_LEN, "radix", ghost_tokens=ghost_tokens)
         limits = Limits(VOCABULARY, MAX_SEQ_LEN, NUM_PAGES * PAGE_SIZE)
         self.scheduler = Scheduler(
             manager, limits, BUDGET, policy=policy, max_overtakes=MAX_OVERTAKES, lookahead=lookahead

@@ -17,7 +17,7 @@ from minisgl.kvcache.radix_walk import seek
 from minisgl.kvcache.slots import Tokens
 from minisgl.utils.math import align_down
 
-MAX_BRANCHES = 32  # of those that go on from where a prompt's whole pages end, the youngest: the closest is looked for
+MAX_BRANCHES = 16  # of those that go on from where a prompt's whole pages end, the youngest: the closest is looked for
 MAX_BRANCH_LEN = 8  # tokens
 
 Branches = dict[bytes, RadixNode | Ghost]  # by first page
@@ -38,6 +38,7 @@ class Explainer:
         self._ghosts = ghosts
         self._page_size = page_size
         self._page_bytes = page_size * TOKEN_BYTES
+        self._longest_bytes = (page_size + MAX_BRANCH_LEN) * TOKEN_BYTES  # that is looked at of what goes on
 
     def explain(self, tokens: Tokens, namespace: Namespace, node: RadixNode | None, matched_len: int) -> Explanation:
         """Of a prompt, as bytes. node: at the end of which `matched_len` of its tokens match; None: nowhere."""
@@ -87,7 +88,7 @@ class Explainer:
         if not wanted:
             return Closest(known.end // TOKEN_BYTES, ())
         owner = known.owner if known.first else live.owner
-        best = owner.token_bytes[known.at :] if owner is not None else b""
+        best = owner.token_bytes[known.at : known.at + self._longest_bytes] if owner is not None else b""
         num_bytes = _common_bytes(best, wanted)
         for branches in _branches(live, known):
             for page in self._nearest(branches, wanted):

@@ -124,12 +124,15 @@ def hand_over(source: Owner, target: Owner, begin: int, end: int, shift: int) ->
 
     source and target may be the same one.
     """
-    forks = source.forks or {}
+    forks = source.forks
+    if forks is None:
+        return
     moved = [fork for at, fork in forks.items() if begin < at <= end]
-    for fork in moved:
-        del forks[fork.at]
-    if not forks:
+    if len(moved) == len(forks):
         source.forks = None
+    else:
+        for fork in moved:
+            del forks[fork.at]
     for fork in moved:
         _adopt(target, fork.at + shift, fork)
 

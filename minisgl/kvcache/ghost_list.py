@@ -27,7 +27,7 @@ from minisgl.kvcache.radix_walk import find_end
 from minisgl.kvcache.slots import Tokens
 from minisgl.utils.math import align_down
 
-MAX_RUNS = 1 << 16  # however short they are: one takes some 300 bytes beside its tokens
+MAX_RUNS = 1 << 15  # however short they are: one takes up to 700 bytes beside its tokens
 MAX_JOINED_BYTES = 16384  # of tokens, up to which runs that go one right after another are one
 FEW = 64  # forgotten runs in the order of age that are not worth a sweep
 
@@ -140,39 +140,36 @@ class GhostList:
 
     def _remember(self, leaf: RadixNode, pos: int, token_bytes: bytes, end: RadixNode) -> None:
         """`token_bytes`, the end of `leaf` from byte `pos` on, are gone; what is left there ends with `end`."""
-        self.gone_bytes += len(token_bytes)
+        num_bytes, ghost = len(token_bytes), self._last
         if not self._max_bytes:
             return
-        forks = leaf.forks
-        if forks is not None and self._goes_on(leaf, pos, token_bytes):
-            ghost = self._last
-            hand_over(ghost, ghost, 0, len(ghost.token_bytes), len(token_bytes))
+        if ghost.gone_bytes == self.gone_bytes and self._goes_on(leaf, pos + num_bytes, num_bytes):
+            hand_over(ghost, ghost, 0, len(ghost.token_bytes), num_bytes)
             ghost.token_bytes = token_bytes + ghost.token_bytes
             leaf.forks = None
         else:
             self._last = ghost = Ghost(token_bytes)
-            if forks is not None:
-                hand_over(leaf, ghost, pos, pos + len(token_bytes), -pos)
+            hand_over(leaf, ghost, pos, pos + num_bytes, -pos)
             self._by_age.append(ghost)
             self._num_runs += 1
+        self.gone_bytes += num_bytes
         ghost.gone_at, ghost.gone_bytes = time.monotonic(), self.gone_bytes
-        self._num_bytes += len(token_bytes)
+        self._num_bytes += num_bytes
         if len(ghost.token_bytes) > self._max_bytes:
             self._shorten(ghost)
         owner = self._plant(end) if end.parent is None else end
         hang(owner, len(end.token_bytes), ghost.token_bytes[: self._page_bytes], ghost)
         self._shrink()
 
-    def _goes_on(self, leaf: RadixNode, pos: int, token_bytes: bytes) -> bool:
-        """Whether the run that went last is all that there was after this one, so that they may be one."""
-        last, fork = self._last, self._last.fork
+    def _goes_on(self, leaf: RadixNode, end: int, num_bytes: int) -> bool:
+        """Whether what went last is all that left `leaf`, at `end`; then it and `num_bytes` before it may be one."""
+        fork = self._last.fork
         return (
             fork is not None
             and fork.owner is leaf
-            and fork.at == pos + len(token_bytes)
+            and fork.at == end
             and len(fork.ghosts) == 1 == len(leaf.forks or ())
-            and last.gone_bytes == self.gone_bytes - len(token_bytes)
-            and len(last.token_bytes) + len(token_bytes) <= MAX_JOINED_BYTES
+            and len(self._last.token_bytes) + num_bytes <= MAX_JOINED_BYTES
         )
 
     def _shorten(self, ghost: Ghost) -> None:
@@ -197,9 +194,8 @@ class GhostList:
         run = ghost.token_bytes
         common = common_bytes(run, leaf.token_bytes[begin : begin + len(run)], self._page_bytes)
         self._take_off(ghost)
-        if ghost.forks is not None:
-            hand_over(ghost, leaf, 0, common, begin)
-            hand_over(ghost, ghost, common, len(run), -common)
+        hand_over(ghost, leaf, 0, common, begin)
+        hand_over(ghost, ghost, common, len(run), -common)
         self._num_bytes -= common
         if common < len(run):
             ghost.token_bytes = run[common:]
