@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.terminal import impatient_terminal
 
 from minisgl import LLM, SamplingParams
 from minisgl.core import BatchOutput, ForwardInput
@@ -363,6 +364,16 @@ def test_one_bad_prompt_of_many_refuses_all(llm: LLM) -> None:
         llm.generate(["fine", ""])
     with pytest.raises(ValueError, match="2 sampling_params were given for 3 prompts"):
         llm.generate(["a", "b", "c"], [SHORT, SHORT])
+
+
+@pytest.mark.parametrize(
+    ("prompts", "use_tqdm", "shown"),
+    [(["a", "b"], None, True), (["a"], None, False), (["a", "b"], False, False), (["a"], True, True)],
+)
+def test_a_bar_counts_prompts_on_a_terminal(llm: LLM, prompts: list[str], use_tqdm: bool | None, shown: bool) -> None:
+    with impatient_terminal() as screen:
+        llm.generate(prompts, SHORT, use_tqdm=use_tqdm)
+    assert ("generating" in screen.getvalue()) == shown
 
 
 @pytest.mark.parametrize(

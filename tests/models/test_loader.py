@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from safetensors.torch import save_file
 from support.gguf_variants import DATA, as_architecture, llama_variant
 from support.packed import is_grouped
+from support.terminal import impatient_terminal
 
 from minisgl.distributed import SINGLE, TPInfo
 from minisgl.kernel import has_cpp
@@ -21,7 +21,6 @@ from minisgl.layers.linear import Linear
 from minisgl.layers.packed import is_repacked
 from minisgl.models import BaseCausalLM, ModelConfig, load_model, loader, open_checkpoint
 from minisgl.models.gguf_checkpoint import GGUFCheckpoint
-from minisgl.utils import progress
 from minisgl.utils.grouped_tensor import GroupedTensor
 from minisgl.utils.own_pages import Scratch
 
@@ -185,24 +184,12 @@ def test_norms_of_q_and_k_reach_a_qwen3(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("on_terminal", "patience_s", "tp", "shown"),
-    [
-        (True, 0.0, SINGLE, True),
-        (True, 1e9, SINGLE, False),
-        (False, 0.0, SINGLE, False),
-        (True, 0.0, TPInfo(1, 2), False),
-    ],
+    ("patience_s", "tp", "shown"), [(0.0, SINGLE, True), (1e9, SINGLE, False), (0.0, TPInfo(1, 2), False)]
 )
-def test_progress_is_shown_once_on_a_terminal_when_loading_takes_long(
-    on_terminal: bool, patience_s: float, tp: TPInfo, shown: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stderr = io.StringIO()
-    monkeypatch.setattr(stderr, "isatty", lambda: on_terminal)
-    monkeypatch.setattr("sys.stderr", stderr)
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(progress, "PATIENCE_S", patience_s)
-    load(open_checkpoint(LLAMA), tp=tp)
-    assert ("loading" in stderr.getvalue()) == shown
+def test_progress_is_shown_once_when_loading_takes_long(patience_s: float, tp: TPInfo, shown: bool) -> None:
+    with impatient_terminal(patience_s) as screen:
+        load(open_checkpoint(LLAMA), tp=tp)
+    assert ("loading" in screen.getvalue()) == shown
 
 
 @pytest.mark.parametrize(
