@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.terminal import impatient_terminal
 
 from minisgl.cli import main
 from minisgl.cli.report import Totals
@@ -25,6 +26,13 @@ def test_a_text_that_finds_no_more_room_says_so(run, fake_llm, way: tuple[str, .
     assert done.code == 0
     assert "cut after 3 of 40 tokens: the context or the KV pool holds no more" in done.err
     assert "cut after" not in run("generate", "cut", "--max-tokens", "3", *way).err
+
+
+@pytest.mark.parametrize(("prompts", "shown"), [(("hello", "another"), True), (("hello",), False)])
+def test_many_prompts_have_a_bar_and_one_streams_without(run, fake_llm, prompts: tuple[str, ...], shown: bool):
+    with impatient_terminal() as screen:
+        run("generate", *prompts)
+    assert ("generating" in screen.getvalue()) == shown
 
 
 def test_flags_become_fields_and_only_those_given(run, fake_llm):
