@@ -65,7 +65,7 @@ class Watch:
             self._view.model = str(self._client.ask("GET", "/get_model_info")["model_path"])
             self._view.prefixes = None
             self._tree_due = 0.0
-        self._view.take(activity, has_restarted=self._feed.has_restarted)
+        self._view.take(activity)
         self._look_at_tree()
         return self._view
 

@@ -50,10 +50,9 @@ class View:
     prefixes: list[Prefix] | None = None
     trouble: str | None = None
 
-    def take(self, activity: ActivityNow, *, has_restarted: bool) -> None:
+    def take(self, activity: ActivityNow) -> None:
         """Another look."""
-        before = None if has_restarted else self.activity
-        self.pace = None if before is None else pace_of(before, activity)
+        self.pace = None if self.activity is None else pace_of(self.activity, activity)
         self.activity, self.trouble = activity, None
 
     def take_tree(self, tree: Mapping[str, Any]) -> None:
@@ -75,7 +74,7 @@ class View:
 
 
 def pace_of(before: ActivityNow, after: ActivityNow) -> Pace | None:
-    """None if no time has passed."""
+    """None if no time has passed, or the clock was set anew by another engine."""
     seconds = after.now_s - before.now_s
     if seconds <= 0:
         return None

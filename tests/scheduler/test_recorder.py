@@ -222,3 +222,33 @@ def test_records_say_nothing_that_decides() -> None:
     prompts = [[i, i + 1, i + 2, i + 3] for i in range(1, 12, 3)]
     assert watched.generate(prompts, 6) == plain.generate(prompts, 6)
     assert watched.num_steps == plain.num_steps
+
+
+def test_what_was_evicted_before_the_first_question_is_of_no_step() -> None:
+    serving = Serving(num_pages=12)
+    for first in range(1, 40, 8):
+        serving.generate([list(range(first, first + 8))], max_tokens=1)
+    assert serving.scheduler.stats().evicted_tokens > 0
+    before = serving.scheduler.stats().evicted_tokens
+    steps = recorded(serving, [[50]], max_tokens=1)
+    assert (
+        sum(step.sizes.evicted_tokens for step in steps) == serving.scheduler.stats().evicted_tokens - before < before
+    )
+
+
+def test_a_turn_in_which_nothing_happens_is_no_step() -> None:
+    serving = Serving()
+    activity(serving)
+    serving.step()
+    assert activity(serving).next_step == 0
+
+
+def test_who_is_over_but_in_flight_runs_no_more() -> None:
+    serving = Serving(overlap=True)
+    uid = serving.submit([5, 6, 7], max_tokens=8)
+    serving.step()
+    assert [request.uid for request in activity(serving).requests] == [uid]
+    serving.scheduler.abort_all()
+    serving.scheduler.take_replies()
+    assert activity(serving).requests == []
+    serving.run()

@@ -7,6 +7,7 @@ import logging
 from pathlib import Path
 
 import pytest
+from support.acting_link import step_at
 from support.chrome_trace import arrows_of, check_trace, of, read_trace, slices_of, states_of
 from support.serving import Serving
 
@@ -153,3 +154,12 @@ def test_a_file_that_cannot_be_written_is_an_error_that_names_the_option(tmp_pat
     path.write_text("kept")
     check_path(str(path))
     assert path.read_text() == "kept"
+
+
+def test_results_that_were_waited_for_in_the_midst_of_planning_stand_there() -> None:
+    made = TraceEvents(1000)
+    events = [*made.beginning(), *made.of(step_at(0, settled_s=0.004))]
+    check_trace(events)
+    named = sorted(of(events, "X"), key=lambda event: event["ts"])
+    names = [event["name"] for event in named if event["tid"] in (1, 2)]
+    assert names == ["plan", "wait", "commit", "plan", "launch"]
