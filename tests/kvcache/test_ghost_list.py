@@ -12,7 +12,7 @@ from support.radix_model import NAMESPACES
 
 from minisgl.kvcache import PUBLIC, Namespace, explain, ghost_list
 from minisgl.kvcache.eviction import EVICTION_POLICIES
-from minisgl.kvcache.ghost import Fork, Ghost, GhostRoot
+from minisgl.kvcache.ghost import Fork, Ghost, GhostRoot, below
 
 TOKENS = st.lists(st.integers(0, 1), max_size=11).map(tuple)
 PROMPTS = st.lists(st.integers(0, 1), min_size=1, max_size=11).map(tuple)
@@ -129,6 +129,33 @@ def test_what_is_cached_again_is_not_a_ghost_any_more():
     assert both.cache.explain(ids((1, 2, 3, 4, 5, 6, 7))).evicted == 2
     both.insert((1, 2, 3, 4, 5, 6))
     assert both.cache._tree.ghosts.num_tokens == 0
+    both.cache.check_integrity()
+
+
+def test_a_long_prompt_is_followed_too():
+    both, prompt = Remembering(4), tuple(range(6001))
+    both.insert(prompt)
+    both.evict(700, trim=True)
+    both.insert((*prompt[:5000], *range(800)))
+    both.check((*prompt[:5002], *range(30)))
+    both.check(prompt)
+    both.check(range(7000))
+    both.purge(prompt[:4990])
+    both.check(prompt)
+    both.cache.check_integrity()
+
+
+def test_pages_that_go_one_by_one_are_one_run_as_old_as_each_of_them():
+    both, prompt = Remembering(2), tuple(range(40))
+    both.insert(prompt)
+    both.insert((*prompt[:20], 99, 98))
+    both.match(prompt[:22], lock=True)
+    for _ in range(9):
+        both.evict(1, trim=True)
+    assert [len(ghost.token_bytes) // 4 for ghost in below(both.locked[0].node)] == [18]
+    both.check(prompt)
+    both.insert(prompt[:30])
+    both.check(prompt)
     both.cache.check_integrity()
 
 
