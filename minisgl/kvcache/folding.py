@@ -16,7 +16,10 @@ from minisgl.kvcache.base import Slices
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
 from minisgl.kvcache.radix_walk import path_len
 
-NODES_A_SLICE = 800  # about a millisecond
+NODES_A_SLICE = 500  # about a millisecond
+
+
+NOBODY: Iterator[RadixNode] = iter(())  # one for all: thousands of objects less for the search for cycles to look at
 
 
 class Branch:
@@ -36,7 +39,7 @@ class Branch:
         self.length = self.tokens = length
         self.nodes = 1
         self.num_children = 0
-        self.pending: Iterator[RadixNode] = iter(list(node.children.values()))
+        self.pending: Iterator[RadixNode] = iter(list(node.children.values())) if node.children else NOBODY
         self.head = _head(node, length, head_len) if head_len else b""
         self.row = -1
 
@@ -55,24 +58,28 @@ class Largest:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._heap: list[tuple[int, int, int, Branch]] = []
+        self._branches: dict[int, Branch] = {}
+        self._ranks: list[int] = []  # its keys, a heap; numbers, of which the search for cycles need not know
         self._num_offered = 0
         self.floor = -1 if capacity else sys.maxsize
 
     def offer(self, branch: Branch) -> None:
         """Of equal ones the earlier is kept. A root has no tokens, but one node more than its only child."""
         self._num_offered += 1
-        entry = branch.tokens, branch.nodes, -self._num_offered, branch
-        if len(self._heap) < self._capacity:
-            heappush(self._heap, entry)
-        elif self._capacity and entry > self._heap[0]:
-            heapreplace(self._heap, entry)
-        if len(self._heap) == self._capacity and self._heap:
-            self.floor = self._heap[0][0]
+        rank = (branch.tokens << 64) + (branch.nodes << 32) - self._num_offered
+        if len(self._ranks) < self._capacity:
+            heappush(self._ranks, rank)
+        elif self._capacity and rank > self._ranks[0]:
+            del self._branches[heapreplace(self._ranks, rank)]
+        else:
+            return
+        self._branches[rank] = branch
+        if len(self._ranks) == self._capacity:
+            self.floor = self._ranks[0] >> 64
 
     def take_smallest(self, limit: int) -> list[Branch]:
         """Up to `limit` of them, in order."""
-        return [heappop(self._heap)[-1] for _ in range(min(limit, len(self._heap)))]
+        return [self._branches.pop(heappop(self._ranks)) for _ in range(min(limit, len(self._ranks)))]
 
 
 def fold(tops: Sequence[RadixNode], max_nodes: int, head_len: int) -> Slices[tuple[list[Branch], list[Branch]]]:
@@ -119,6 +126,7 @@ def _walk(tops: Sequence[RadixNode], largest: Largest, head_len: int) -> Slices[
                     largest.offer(Branch(child, branch, end + length, length, head_len))
             else:
                 stack.pop()
+                branch.pending = NOBODY
                 if branch.parent is not None:
                     branch.parent.add(branch.tokens, branch.nodes)
                 if branch.tokens >= largest.floor and branch is not branches[0]:

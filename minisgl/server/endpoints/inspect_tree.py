@@ -37,7 +37,7 @@ async def show_tree(request: Request) -> Response:
     if picture is None:
         raise _gone(node)
     tokenizer = engine.tokenizer if shows_text else None
-    return Response(await in_thread(LONG, _encoded, picture, tokenizer), media_type="application/json")
+    return Response(await in_thread(LONG, encode_tree, picture, tokenizer), media_type="application/json")
 
 
 async def show_node(request: Request) -> Response:
@@ -65,7 +65,7 @@ async def find_prompt(request: Request) -> Response:
     return json_response(PromptPath(place.prompt_tokens, place.path.matched_tokens, place.path.ids))
 
 
-def _encoded(picture: TreePicture, tokenizer: Tokenizer | None) -> bytes:
+def encode_tree(picture: TreePicture, tokenizer: Tokenizer | None) -> bytes:
     """As JSON. tokenizer: to show texts with."""
     ids, columns = picture.ids, picture.columns()
     parents = [ids[row] if row >= 0 else None for row in columns.pop("parent")]
