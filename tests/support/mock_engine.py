@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections import Counter
+from functools import cache
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from support.asgi import Api
 from support.mock_activity import MockActivity
@@ -61,14 +63,23 @@ class MockEngine(Api):
         self._told_at = now
         return JSONResponse(self.activity.answer(int(request.query_params.get("since", 0))))
 
-    async def _tree(self, request: Request) -> JSONResponse:
+    async def _tree(self, request: Request) -> Response:
         self._note(request)
         if self.grows:
             self.grow()
         node = request.query_params.get("node")
         self._check(int(node or 0))
-        max_nodes = len(self.tree.nodes) if self.unfolded else int(request.query_params["max_nodes"])
-        return JSONResponse(self.tree.answer(max_nodes, None if node is None else int(node), self.with_text))
+        if self.unfolded:
+            return Response(self._whole(node), media_type="application/json")
+        return JSONResponse(self._answer(node, int(request.query_params["max_nodes"])))
+
+    def _answer(self, node: str | None, max_nodes: int) -> dict[str, Any]:
+        return self.tree.answer(max_nodes, None if node is None else int(node), self.with_text)
+
+    @cache  # noqa: B019 (an engine lives as long as its test)
+    def _whole(self, node: str | None) -> bytes:
+        """Made once: it takes longer than the page waits."""
+        return json.dumps(self._answer(node, len(self.tree.nodes))).encode()
 
     def grow(self) -> None:
         """Some chats go on, and some are locked."""
