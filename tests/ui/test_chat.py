@@ -138,6 +138,17 @@ def test_settings_are_sent_and_what_is_left_out_is_the_server_s(open_page: OpenP
     assert (chat.bubble(1), chat.turn(1).locator(".end").inner_text()) == ("Hell", "cut at its limit")
 
 
+def test_a_number_is_written_key_by_key(open_page: OpenPage) -> None:
+    api = Api(says("Hello."))
+    chat = ChatPage(open_page(api, viewport=NARROW))
+    chat.page.get_by_role("button", name="Settings").click()
+    chat.page.get_by_label("temperature").press_sequentially("0.25")
+    chat.page.get_by_label("top_p").press_sequentially("7")  # too large: it is not taken
+    chat.say("Hi")
+    params = api.link.requests[0].sampling_params
+    assert (params.temperature, params.top_p) == (0.25, 1.0)
+
+
 def test_a_refusal_is_told_and_the_next_message_goes_through(open_page: OpenPage) -> None:
     api = Api(says("Hello."))
     chat = ChatPage(open_page(api, viewport=NARROW))
@@ -239,6 +250,17 @@ def test_a_turn_lights_up_where_it_stays_cached_while_it_is_changed(open_page: O
     lit(chat, 0, ("hit", "Tell me "), ("evicted", "of "), ("never_seen", "trees"))
     lit(chat, 1, ("never_seen", "Hello."))
     assert chat.page.locator(".legend").inner_text().startswith(f"{begin + 8} of {length} tokens are cached")
+
+
+@pytest.mark.parametrize("word", ["user", "use", "s"])
+def test_a_word_of_the_template_lights_up_where_it_was_said(open_page: OpenPage, word: str) -> None:
+    api, chat = explained(open_page)
+    api.link.explanation = Explanation(never_seen=chat.count(word))
+    chat.say(word)
+    begin = BEFORE_TEXT + len("user: ")
+    api.link.explanation = Explanation(hit=begin, never_seen=chat.count(word, "Hello.") - begin, left_at=begin)
+    chat.press(0, "Edit")
+    lit(chat, 0, ("never_seen", word))
 
 
 def test_what_is_typed_is_not_lit_before_the_answer_is_there(open_page: OpenPage) -> None:

@@ -26,6 +26,7 @@ def state_of(page: Page, state: str) -> None:
 def test_it_names_the_model_when_the_server_is_ready(open_page: OpenPage) -> None:
     page = open_page(Api())
     assert page.locator(".connection .model").inner_text() == "a-model"
+    assert page.title() == "a-model · minisgl"
 
 
 def test_it_says_that_the_model_is_being_loaded_and_goes_on_when_it_is(open_page: OpenPage) -> None:
@@ -155,7 +156,7 @@ def test_a_conversation_is_had_by_keyboard_alone(open_page: OpenPage) -> None:
     keyboard.type("Hi")
     keyboard.press("Enter")
     chat.turn(1).locator(".answer-line").wait_for()
-    page.evaluate("document.activeElement.blur()")
+    keyboard.press("Escape")  # leaves the field
     keyboard.press("e")
     keyboard.type(" there")
     keyboard.press("Enter")
@@ -165,6 +166,8 @@ def test_a_conversation_is_had_by_keyboard_alone(open_page: OpenPage) -> None:
     expect(page.get_by_role("log")).to_have_attribute("aria-busy", "false")
     keyboard.press("n")
     assert chat.turns.count() == 0
+    keyboard.type("Next")
+    assert chat.field.input_value() == "Next"
     assert len(api.link.requests) == 3
 
 

@@ -9,6 +9,10 @@ import "./style/theme.css";
 import "./style/controls.css";
 import "./style/shell.css";
 import "./chat/chat.css";
+import "./chat/list.css";
+import "./chat/turns.css";
+import "./chat/answer.css";
+import "./chat/composer.css";
 import "./engine/engine.css";
 
 startTheme();

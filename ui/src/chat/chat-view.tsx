@@ -4,7 +4,7 @@ import { ListIcon, PlusIcon, SettingsIcon, SharedIcon } from "../shell/icons";
 import { useShortcut } from "../shell/shortcuts";
 import { Store, useStore } from "../store";
 import { regenerate, running, sayInstead, send, stop } from "./answering";
-import { Composer, COMPOSER_ID } from "./composer";
+import { Composer, focusComposer } from "./composer";
 import { ConversationList } from "./conversation-list";
 import { change, changeTurn, conversations, current, currentId, isStorageFull, startConversation } from "./conversations";
 import { Legend } from "./legend";
@@ -30,6 +30,16 @@ const showsCache = new Store(localStorage.getItem("minisgl-shows-cache") === "ye
 function switchCache(): void {
   showsCache.update((shown) => !shown);
   localStorage.setItem("minisgl-shows-cache", showsCache.value ? "yes" : "no");
+}
+
+function begin(): void {
+  startConversation();
+  focusComposer();
+}
+
+/** Where the keyboard goes on after an edit: the field that had it is gone. */
+function focusTurns(): void {
+  document.querySelector<HTMLElement>(".turns")?.focus({ preventScroll: true });
 }
 
 /** Conversations with the model. */
@@ -60,8 +70,8 @@ export function ChatView() {
     const last = turns.at(-1);
     if (last?.role === "assistant") actions.regenerate(last);
   };
-  useShortcut("n", "a new conversation", startConversation);
-  useShortcut("/", "write a message", () => document.getElementById(COMPOSER_ID)?.focus());
+  useShortcut("n", "a new conversation", begin);
+  useShortcut("/", "write a message", focusComposer);
   useShortcut("e", "edit what you said last", editLast);
   useShortcut("r", "have the last answer written anew", answerAgain);
   useShortcut("c", "show what of the conversation is cached", switchCache);
@@ -89,11 +99,11 @@ export function ChatView() {
           >
             <SettingsIcon />
           </button>
-          <button class="quiet icon" aria-label="New conversation" title="New conversation (n)" onClick={startConversation}>
+          <button class="quiet icon" aria-label="New conversation" title="New conversation (n)" onClick={begin}>
             <PlusIcon />
           </button>
         </header>
-        {panel === "sampling" && <SamplingPanel conversation={conversation} />}
+        {panel === "sampling" && <SamplingPanel key={id} conversation={conversation} />}
         <Turns
           key={id}
           turns={turns}
@@ -138,12 +148,16 @@ function actionsOn(id: string, edit: Edit | null, setEdit: (edit: Edit | null) =
   return {
     edit: (turn) => setEdit({ turnId: turn.id, text: turn.text }),
     write: (text) => edit && setEdit({ ...edit, text }),
-    cancel: () => setEdit(null),
+    cancel: () => {
+      setEdit(null);
+      focusTurns();
+    },
     save: (sends) => {
       if (edit === null || edit.text.trim() === "") return;
       if (sends) sayInstead(id, edit.turnId, edit.text);
       else changeTurn(id, edit.turnId, { text: edit.text });
       setEdit(null);
+      focusTurns();
     },
     regenerate: (turn) => regenerate(id, turn.id),
     remove: (turn) => change(id, ({ turns }) => ({ turns: turns.filter((each) => each.id !== turn.id) })),

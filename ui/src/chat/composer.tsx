@@ -2,7 +2,11 @@ import { SendIcon, StopIcon } from "../shell/icons";
 import type { Range } from "./shared-prefix";
 import { TextField } from "./text-field";
 
-export const COMPOSER_ID = "composer";
+const FIELD_ID = "composer";
+
+export function focusComposer(): void {
+  document.getElementById(FIELD_ID)?.focus();
+}
 
 interface Props {
   draft: string;
@@ -21,14 +25,14 @@ export function Composer({ draft, ranges, isBusy, obstacle, onInput, onSend, onS
   return (
     <div class="composer">
       <TextField
-        id={COMPOSER_ID}
+        id={FIELD_ID}
         value={draft}
         label="Message"
         placeholder={obstacle ?? "Ask something"}
         ranges={ranges}
         onInput={onInput}
         onEnter={() => canSend && onSend()}
-        onEscape={onStop}
+        onEscape={() => (isBusy ? onStop() : document.getElementById(FIELD_ID)?.blur())}
       />
       {isBusy ? (
         <button class="icon round" aria-label="Stop" title="Stop (Escape)" onClick={onStop}>

@@ -3,6 +3,7 @@ import { Dialog } from "../shell/dialog";
 import { DeleteIcon, EditIcon, PlusIcon } from "../shell/icons";
 import { useStore } from "../store";
 import { running, stop } from "./answering";
+import { focusComposer } from "./composer";
 import { change, conversations, currentId, deleteConversation, startConversation } from "./conversations";
 import { titleOf, type Conversation } from "./model";
 
@@ -21,6 +22,7 @@ export function ConversationList({ onChoice }: { onChoice: () => void }) {
         onClick={() => {
           startConversation();
           onChoice();
+          focusComposer();
         }}
       >
         <PlusIcon /> New conversation

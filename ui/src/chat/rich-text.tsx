@@ -1,8 +1,14 @@
 import type { ComponentChildren } from "preact";
+import { useMemo } from "preact/hooks";
 
 /** What models write most of Markdown: code, bold, headings, lists. All else stays as it is, and nothing becomes HTML. */
 export function RichText({ text }: { text: string }) {
-  return <>{text.split(/^```/m).map((part, index) => (index % 2 === 1 ? <Code key={index} block={part} /> : <Prose key={index} text={part} />))}</>;
+  return useMemo(() => <>{text.split(/^```/m).map(block)}</>, [text]); // others are not read again while one is written
+}
+
+/** Those at odd places stood between fences. */
+function block(text: string, index: number) {
+  return index % 2 === 1 ? <Code key={index} block={text} /> : <Prose key={index} text={text} />;
 }
 
 function Code({ block }: { block: string }) {

@@ -1,4 +1,4 @@
-import { useId } from "preact/hooks";
+import { useEffect, useId, useState } from "preact/hooks";
 import { model } from "../api/connection";
 import { useStore } from "../store";
 import { change } from "./conversations";
@@ -70,9 +70,14 @@ interface FieldProps {
 function SamplingField({ control, value, fallback, onChange }: FieldProps) {
   const { name, min, max, step, meaning } = control;
   const id = useId();
-  const write = (text: string): void => {
-    const number = Number(text);
-    if (text.trim() === "") onChange(null);
+  const [text, write] = useState(textOf(value));
+  useEffect(() => {
+    if (Number(text) !== value) write(textOf(value)); // it was reset; "0." while 0.5 is typed stays
+  }, [value]);
+  const take = (written: string): void => {
+    write(written);
+    const number = Number(written);
+    if (written.trim() === "") onChange(null);
     else if (Number.isFinite(number) && number >= min && number <= (max ?? Infinity)) onChange(number);
   };
   return (
@@ -86,10 +91,14 @@ function SamplingField({ control, value, fallback, onChange }: FieldProps) {
         type="number"
         inputMode="decimal"
         {...{ min, max, step }}
-        value={value ?? ""}
+        value={text}
         placeholder={fallback}
-        onInput={(event) => write(event.currentTarget.value)}
+        onInput={(event) => take(event.currentTarget.value)}
       />
     </div>
   );
+}
+
+function textOf(value: number | null): string {
+  return value === null ? "" : String(value);
 }

@@ -64,18 +64,31 @@ function commonLength(a: string, b: string): number {
   return length;
 }
 
+/** What templates write around messages: special tokens, and the name of a role behind one. */
+const MARKUP = /(?:<[^<>\s]{1,40}>|\[\/?[A-Z_]{3,}\])(?:system|user|assistant|model|tool)?/g;
+
 /** The template writes its own words around the messages, and may cut white space from their ends. */
 export function mapSegments(prompt: ExplainedPrompt, messages: readonly Message[]): Range[][] {
   const rendered = prompt.segments.map(({ text }) => text).join("");
+  const markup = [...rendered.matchAll(MARKUP)].map(({ index, 0: { length } }) => ({ begin: index, end: index + length }));
   let from = 0;
   return messages.map(({ content }) => {
     const text = [content, content.trim()].find((each) => each !== "" && rendered.includes(each, from));
     if (text === undefined) return [];
-    const begin = rendered.indexOf(text, from);
+    const begin = findOutside(markup, rendered, text, from);
     from = begin + text.length;
     const shift = content.indexOf(text) - begin;
     return rangesWithin(prompt, begin, from).map((range) => ({ ...range, begin: range.begin + shift, end: range.end + shift }));
   });
+}
+
+/** The first place of a text that is there, but not one within markup if there is another: "user" may be said too. */
+function findOutside(markup: readonly { begin: number; end: number }[], rendered: string, text: string, from: number): number {
+  const first = rendered.indexOf(text, from);
+  for (let at = first; at >= 0; at = rendered.indexOf(text, at + 1)) {
+    if (!markup.some(({ begin, end }) => begin <= at && at + text.length <= end)) return at;
+  }
+  return first;
 }
 
 function rangesWithin(prompt: ExplainedPrompt, begin: number, end: number): Range[] {

@@ -1,3 +1,4 @@
+import { useEffect } from "preact/hooks";
 import { connection, model, type Connection } from "../api/connection";
 import { useStore } from "../store";
 
@@ -15,6 +16,9 @@ const WORDS: Record<Connection, string> = {
 export function ConnectionState() {
   const state = useStore(connection);
   const current = useStore(model);
+  useEffect(() => {
+    document.title = current ? `${current.id} · minisgl` : "minisgl";
+  }, [current]);
   return (
     <div class="connection" data-state={state} role="status">
       <span class="dot" aria-hidden="true" />

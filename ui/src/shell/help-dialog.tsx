@@ -5,7 +5,7 @@ import { shortcuts } from "./shortcuts";
 const IN_FIELDS = [
   ["Enter", "send the message"],
   ["Shift Enter", "a new line"],
-  ["Escape", "stop the answer, or leave what is being edited"],
+  ["Escape", "stop the answer, or leave the field"],
 ];
 
 export function HelpDialog({ onClose }: { onClose: () => void }) {
