@@ -15,7 +15,7 @@ from support.serving import Serving, one_by_one
 from minisgl.core import Batch, ForwardInput, Req
 from minisgl.kvcache import PUBLIC, Namespace
 from minisgl.kvcache.base import BasePrefixCache
-from minisgl.message import AbortMsg, FinishMsg, ProbeMsg, PurgeMsg, RequestMsg, StatsMsg, TokenReply
+from minisgl.message import AbortMsg, ExplainMsg, FinishMsg, ProbeMsg, PurgeMsg, RequestMsg, StatsMsg, TokenReply
 from minisgl.scheduler.scheduler import Scheduler
 from minisgl.utils.arrays import Int32Array
 from minisgl.utils.math import div_ceil
@@ -74,7 +74,14 @@ class HandDriven(Serving):
         return answer
 
     def probe(self, ids: Sequence[int], salt: str) -> Any:
-        return self.tell(ProbeMsg(QUESTION, np.array(ids, np.int32), salt))
+        """How much is cached of it, which an explanation says too."""
+        prompt = np.array(ids, np.int32)
+        found = self.tell(ProbeMsg(QUESTION, prompt, salt))
+        explained = self.tell(ExplainMsg(QUESTION, prompt, salt))
+        assert sum(explained.causes.values()) == len(prompt)
+        assert explained.hit == found
+        assert explained.left_at >= found
+        return found
 
     def stats(self) -> Any:
         return self.tell(StatsMsg(QUESTION, recount=True))
