@@ -129,7 +129,7 @@ class Parser(HTMLParser):
 
 def test_as_html_it_is_one_file_that_needs_no_other_and_runs_nothing(run: Any, telling: str, tmp_path: Path) -> None:
     file = tmp_path / "tree.html"
-    assert run("tree", "--url", telling, "--api-key", "k", "-o", str(file)).out == ""
+    assert run("tree", "--url", telling, "--api-key", "k", "--output", str(file)).out == ""
     page = file.read_text()
     parser = Parser()
     parser.feed(page)
@@ -160,7 +160,7 @@ def test_what_cannot_be_is_an_error(run: Any, url: str, telling: str, link: Scri
         return str(done.err)
 
     assert "API key" in error_of("--url", telling)
-    assert "no folder" in error_of("--url", url, "-o", str(tmp_path / "no" / "x.dot"))
+    assert "no folder" in error_of("--url", url, "--output", str(tmp_path / "no" / "x.dot"))
     link.picture = None
     assert "no node 5" in error_of("--url", url, "--node", "5")
     assert "does a server run there" in error_of("--url", "http://127.0.0.1:9")

@@ -31,5 +31,6 @@ def test_every_endpoint_that_takes_a_body_has_an_example() -> None:
         "/cache/probe",
         "/cache/explain",
         "/cache/purge",
+        "/inspect/path",
         "/abort_request",
     }
