@@ -44,9 +44,25 @@ def test_a_file_that_cannot_be_written_is_told_before_anything_is_loaded(tiny: P
         LLM(str(tiny), trace=tmp_path)
 
 
+@pytest.mark.nightly
 def test_an_engine_process_writes_it_too(tiny: Path, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     engine = RemoteEngine(LLMConfig.from_kwargs(model=str(tiny), num_page_override=256, trace=str(path)))
     engine.connect()
     engine.shutdown()
     check_trace(read_trace(path))
+
+
+@pytest.mark.gpu
+def test_a_gpu_s_batches_follow_their_launches_one_after_the_other(tiny: Path, tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    with LLM(str(tiny), device="cuda", num_page_override=4096, overlap="on", trace=str(path)) as llm:
+        llm.generate([f"{number} and more" for number in range(16)], SamplingParams(max_tokens=64, ignore_eos=True))
+    events = read_trace(path)
+    check_trace(events)  # no two of them at once
+    slices = slices_of(events)
+    launches = {each["args"]["step"]: each for each in slices["host"] if each["name"] == "launch"}
+    assert len(slices["device"]) == len(launches) >= 64
+    for batch in slices["device"]:
+        assert batch["ts"] >= launches[batch["args"]["step"]]["ts"]
+        assert batch["dur"] > 0
