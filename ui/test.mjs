@@ -21,7 +21,8 @@ try {
     logLevel: "warning",
   });
   const files = names.map((name) => join(folder, name.replace(/ts$/, "mjs")));
-  process.exitCode = spawnSync(process.execPath, ["--test", "--test-reporter=dot", ...files], { stdio: "inherit" }).status ?? 1;
+  process.exitCode =
+    spawnSync(process.execPath, ["--test", "--test-reporter=dot", ...files], { stdio: "inherit" }).status ?? 1;
 } finally {
   rmSync(folder, { recursive: true });
 }

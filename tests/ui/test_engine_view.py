@@ -142,7 +142,7 @@ def test_a_miss_is_explained(open_page: OpenPage) -> None:
     page.get_by_role("button", name="mine").click()
     about = page.locator(".request-about")
     expect(about).to_contain_text(
-        "64 tokens had been cached and were evicted 12.5 s before, 4,096 tokens of evictions ago"
+        "64 tokens had been cached, and were evicted for want of memory, 12.5 s and 4,096 evicted tokens earlier"
     )
     expect(about).to_contain_text("21 tokens were new")
     expect(about).to_contain_text("It left the closest prompt at token 36 of 122.")

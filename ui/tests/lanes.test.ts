@@ -6,14 +6,33 @@ import { Series } from "../src/engine/series";
 import type { Activity, OpenRequest, Stats, Step } from "../src/engine/types";
 
 function step(number: number, begin: number, given: Partial<Step> = {}): Step {
-  const nothing = { plan_s: 0, launch_s: 0, wait_s: 0, commit_s: 0, prefills: [], decodes: [], admitted: [], retracted: [], finished: [] };
+  const nothing = {
+    plan_s: 0,
+    launch_s: 0,
+    wait_s: 0,
+    commit_s: 0,
+    prefills: [],
+    decodes: [],
+    admitted: [],
+    retracted: [],
+    finished: [],
+  };
   const sizes = { evicted_tokens: 0, free_tokens: 0, evictable_tokens: 0, protected_tokens: 0, num_waiting: 0 };
   return { step: number, begin_s: begin, device_s: [begin, begin + 0.1], ...nothing, ...sizes, ...given };
 }
 
 function open(uid: number, given: Partial<OpenRequest> = {}): OpenRequest {
   const sizes = { prompt_tokens: 9, cached_tokens: 0, done_tokens: 0, generated_tokens: 0 };
-  return { uid, request_id: `r${uid}`, state: "decode", arrived_s: 0, admitted_s: 0, waits_for: null, ...sizes, ...given };
+  return {
+    uid,
+    request_id: `r${uid}`,
+    state: "decode",
+    arrived_s: 0,
+    admitted_s: 0,
+    waits_for: null,
+    ...sizes,
+    ...given,
+  };
 }
 
 function activity(now_s: number, steps: Step[], requests: OpenRequest[], stats: Partial<Stats> = {}): Activity {
@@ -32,13 +51,23 @@ test("decodes that follow each other are one run, chunks of a prefill are severa
   ];
   history.add(activity(1.4, steps, [open(7, { arrived_s: 0.5, admitted_s: 1 })]));
   const [track] = history.all();
-  assert.deepEqual(track!.runs.map((run) => [run.kind, run.tokens]), [["wait", 0], ["prefill", 512], ["prefill", 88], ["decode", 2]]);
+  assert.deepEqual(
+    track!.runs.map((run) => [run.kind, run.tokens]),
+    [
+      ["wait", 0],
+      ["prefill", 512],
+      ["prefill", 88],
+      ["decode", 2],
+    ],
+  );
   assert.deepEqual(track!.runs.map((run) => run.position).slice(1, 3), [0, 512]);
 });
 
 test("a retracted request is marked, and waits until it goes on", () => {
   const history = new LaneHistory();
-  history.add(activity(1.2, [step(0, 1, { decodes: [7] }), step(1, 1.1, { retracted: [7] })], [open(7, { state: "waiting" })]));
+  history.add(
+    activity(1.2, [step(0, 1, { decodes: [7] }), step(1, 1.1, { retracted: [7] })], [open(7, { state: "waiting" })]),
+  );
   history.add(activity(2.1, [step(2, 2, { prefills: [[7, 0, 10]] })], [open(7, { state: "prefill" })]));
   const [track] = history.all();
   assert.equal(track!.retractions.length, 1);
@@ -50,7 +79,13 @@ test("a retracted request is marked, and waits until it goes on", () => {
 test("a lane is used again when its request is over, and not before", () => {
   const history = new LaneHistory();
   history.add(activity(1.1, [step(0, 1, { decodes: [1, 2] })], [open(1), open(2)]));
-  history.add(activity(3.1, [step(1, 1.1, { decodes: [1, 2], finished: [1] }), step(2, 3, { decodes: [3, 2] })], [open(2), open(3, { arrived_s: 3 })]));
+  history.add(
+    activity(
+      3.1,
+      [step(1, 1.1, { decodes: [1, 2], finished: [1] }), step(2, 3, { decodes: [3, 2] })],
+      [open(2), open(3, { arrived_s: 3 })],
+    ),
+  );
   const lanes = Object.fromEntries(history.all().map((track) => [track.uid, track.lane]));
   assert.deepEqual(lanes, { 1: 0, 2: 1, 3: 0 });
 });
@@ -66,7 +101,8 @@ test("what is long over is forgotten", () => {
 
 test("a request that runs for hours holds no more than the last seconds", () => {
   const history = new LaneHistory();
-  for (let second = 0; second < 2000; second += 1) history.add(activity(second + 0.2, [step(second, second, { decodes: [1] })], [open(1)]));
+  for (let second = 0; second < 2000; second += 1)
+    history.add(activity(second + 0.2, [step(second, second, { decodes: [1] })], [open(1)]));
   assert.ok(history.all()[0]!.runs.length < 60);
 });
 
@@ -77,7 +113,10 @@ test("steps that come twice count once, and those of a new engine begin anew", (
   history.add(activity(1.3, steps, [open(1)]));
   assert.equal(history.load().length, 2);
   history.add(activity(0.4, [step(0, 0.2, { decodes: [5] })], [open(5, { arrived_s: 0.1 })]));
-  assert.deepEqual(history.all().map((track) => track.uid), [5]);
+  assert.deepEqual(
+    history.all().map((track) => track.uid),
+    [5],
+  );
 });
 
 test("lanes get thinner, and then fold", () => {
@@ -97,7 +136,15 @@ test("a point in a lane finds the run", () => {
 });
 
 test("rates are per second, and a new engine starts a new series", () => {
-  const totals = { num_pages: 100, page_size: 2, free_pages: 30, evictable_tokens: 40, evicted_tokens: 0, computed_tokens: 0, num_retracted: 0 };
+  const totals = {
+    num_pages: 100,
+    page_size: 2,
+    free_pages: 30,
+    evictable_tokens: 40,
+    evicted_tokens: 0,
+    computed_tokens: 0,
+    num_retracted: 0,
+  };
   const series = new Series();
   series.add(activity(10, [], [], { ...totals, generated_tokens: 100 }));
   series.add(activity(12, [], [], { ...totals, generated_tokens: 300 }));

@@ -9,7 +9,16 @@ type Given = { id: number; parent: number | null; tokens: number } & Partial<Tre
 
 /** The sums are made here. */
 function answer(given: Given[]): TreeAnswer {
-  const nodes = given.map((node) => ({ locks: 0, age: 0, namespace: 0, folded_nodes: 0, folded_tokens: 0, subtree_tokens: 0, subtree_nodes: 1, ...node }));
+  const nodes = given.map((node) => ({
+    locks: 0,
+    age: 0,
+    namespace: 0,
+    folded_nodes: 0,
+    folded_tokens: 0,
+    subtree_tokens: 0,
+    subtree_nodes: 1,
+    ...node,
+  }));
   for (const node of [...nodes].reverse()) {
     node.subtree_tokens += node.tokens + node.folded_tokens;
     const parent = nodes.find((other) => other.id === node.parent);
@@ -52,7 +61,12 @@ test("what is too low to be seen is one cell, with all its tokens", () => {
 });
 
 test("what the server left out is in that cell too", () => {
-  const forest = new Forest(answer([{ id: 0, parent: null, tokens: 0 }, { id: 1, parent: 0, tokens: 10, folded_nodes: 7, folded_tokens: 90 }]));
+  const forest = new Forest(
+    answer([
+      { id: 0, parent: null, tokens: 0 },
+      { id: 1, parent: 0, tokens: 10, folded_nodes: 7, folded_tokens: 90 },
+    ]),
+  );
   const more = layOut(forest, WHOLE_TREE, 800, 400).cells.find((cell) => cell.kind === "more")!;
   assert.deepEqual([more.nodes, more.tokens, more.largest], [7, 90, 0]);
 });
@@ -67,7 +81,11 @@ test("a hundred thousand nodes become as many cells as there is room for", () =>
 });
 
 test("deeper nodes than there are columns are told by the last one", () => {
-  const chain = Array.from({ length: 40 }, (_, id) => ({ id, parent: id === 0 ? null : id - 1, tokens: id === 0 ? 0 : 10 }));
+  const chain = Array.from({ length: 40 }, (_, id) => ({
+    id,
+    parent: id === 0 ? null : id - 1,
+    tokens: id === 0 ? 0 : 10,
+  }));
   const { cells } = layOut(new Forest(answer(chain)), WHOLE_TREE, 400, 300);
   assert.equal(cells.filter((cell) => cell.deeper).length, 1);
   assert.ok(Math.max(...cells.map((cell) => cell.x1)) <= 400);
@@ -76,7 +94,10 @@ test("deeper nodes than there are columns are told by the last one", () => {
 test("siblings keep their order when sizes change", () => {
   const first = new Forest(SMALL);
   const ranks = first.ranks();
-  const grown = answer([...SMALL.nodes.map(({ id, parent, tokens }) => ({ id, parent, tokens: id === 3 ? 400 : tokens })), { id: 9, parent: 1, tokens: 900 }]);
+  const grown = answer([
+    ...SMALL.nodes.map(({ id, parent, tokens }) => ({ id, parent, tokens: id === 3 ? 400 : tokens })),
+    { id: 9, parent: 1, tokens: 900 },
+  ]);
   const ids = (forest: Forest): number[] => forest.childrenOf(1).map((node) => node.id);
   assert.deepEqual(ids(first), [2, 3]);
   assert.deepEqual(ids(new Forest(grown, 0, (id) => ranks.get(id) ?? Infinity)), [2, 3, 9]);
@@ -84,22 +105,42 @@ test("siblings keep their order when sizes change", () => {
 });
 
 test("a lone namespace is everything, several are drawn", () => {
-  assert.deepEqual(new Forest(SMALL).childrenOf(EVERYTHING).map((node) => node.id), [1]);
-  const two = answer([{ id: 0, parent: null, tokens: 0 }, { id: 5, parent: null, tokens: 0, namespace: 1 }, { id: 1, parent: 0, tokens: 9 }]);
-  assert.deepEqual(new Forest(two).childrenOf(EVERYTHING).map((node) => node.id), [0, 5]);
+  assert.deepEqual(
+    new Forest(SMALL).childrenOf(EVERYTHING).map((node) => node.id),
+    [1],
+  );
+  const two = answer([
+    { id: 0, parent: null, tokens: 0 },
+    { id: 5, parent: null, tokens: 0, namespace: 1 },
+    { id: 1, parent: 0, tokens: 9 },
+  ]);
+  assert.deepEqual(
+    new Forest(two).childrenOf(EVERYTHING).map((node) => node.id),
+    [0, 5],
+  );
 });
 
 test("zooming goes down step by step, and knows how far it is from the prompt's begin", () => {
   const forest = new Forest(SMALL);
   const layout = layOut(forest, WHOLE_TREE, 800, 400);
   const trail = zoomed(START, layout.byKey.get("3")!, forest);
-  assert.deepEqual(trail.map((crumb) => crumb.focus.id), [EVERYTHING, 1, 3]);
+  assert.deepEqual(
+    trail.map((crumb) => crumb.focus.id),
+    [EVERYTHING, 1, 3],
+  );
   assert.deepEqual(focusOf(trail), { id: 3, atMost: null, above: 100 });
 });
 
 test("zooming into what is folded shows it alone", () => {
   const many = Array.from({ length: 500 }, (_, number) => ({ id: number + 2, parent: 1, tokens: 1 }));
-  const forest = new Forest(answer([{ id: 0, parent: null, tokens: 0 }, { id: 1, parent: 0, tokens: 1 }, { id: 999, parent: 1, tokens: 9000 }, ...many]));
+  const forest = new Forest(
+    answer([
+      { id: 0, parent: null, tokens: 0 },
+      { id: 1, parent: 0, tokens: 1 },
+      { id: 999, parent: 1, tokens: 9000 },
+      ...many,
+    ]),
+  );
   const more = layOut(forest, WHOLE_TREE, 800, 400).cells.find((cell) => cell.kind === "more")!;
   const focus = focusOf(zoomed(START, more, forest));
   assert.equal(focus.atMost, 1);

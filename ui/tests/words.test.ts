@@ -6,9 +6,31 @@ import { count, duration, percent, plural } from "../src/engine/format";
 import { Ring } from "../src/engine/ring";
 
 test("numbers are short", () => {
-  assert.deepEqual([0, 950, 1234, 12_345, 100_003, 4_560_000].map(count), ["0", "950", "1,234", "12.3k", "100k", "4.6M"]);
-  assert.deepEqual([0, 0.0032, 0.45, 1.239, 200, 7500].map(duration), ["0 s", "3.2 ms", "450 ms", "1.24 s", "3 min 20 s", "2 h 5 min"]);
-  assert.deepEqual([0, 0.0001, 0.004, 0.62, 0.997, 0.99999, 1].map(percent), ["0 %", "< 0.1 %", "0.4 %", "62 %", "99.7 %", "> 99.9 %", "100 %"]);
+  assert.deepEqual([0, 950, 1234, 12_345, 100_003, 4_560_000].map(count), [
+    "0",
+    "950",
+    "1,234",
+    "12.3k",
+    "100k",
+    "4.6M",
+  ]);
+  assert.deepEqual([0, 0.0032, 0.45, 1.239, 200, 7500].map(duration), [
+    "0 s",
+    "3.2 ms",
+    "450 ms",
+    "1.24 s",
+    "3 min 20 s",
+    "2 h 5 min",
+  ]);
+  assert.deepEqual([0, 0.0001, 0.004, 0.62, 0.997, 0.99999, 1].map(percent), [
+    "0 %",
+    "< 0.1 %",
+    "0.4 %",
+    "62 %",
+    "99.7 %",
+    "> 99.9 %",
+    "100 %",
+  ]);
   assert.deepEqual([plural(1, "token"), plural(2, "token")], ["1 token", "2 tokens"]);
 });
 
@@ -18,15 +40,26 @@ test("the cause of a miss is that of most of what was not found", () => {
 });
 
 test("shares add up", () => {
-  assert.deepEqual(shares({ hit: 3, never_seen: 1, evicted: 0 }).map(({ cause, share }) => [cause, share]), [["hit", 0.75], ["never_seen", 0.25]]);
+  assert.deepEqual(
+    shares({ hit: 3, never_seen: 1, evicted: 0 }).map(({ cause, share }) => [cause, share]),
+    [
+      ["hit", 0.75],
+      ["never_seen", 0.25],
+    ],
+  );
   assert.deepEqual(shares({}), []);
 });
 
 test("an explanation says what was found, what was not, and where it left", () => {
-  const said = inWords({ causes: { hit: 36, evicted: 64, never_seen: 20 }, left_at: 100, evicted_s: 12.5, evicted_tokens: 4096 });
+  const said = inWords({
+    causes: { hit: 36, evicted: 64, never_seen: 20 },
+    left_at: 100,
+    evicted_s: 12.5,
+    evicted_tokens: 4096,
+  });
   assert.deepEqual(said, [
     "36 tokens were found in the cache.",
-    "64 tokens had been cached and were evicted 12.5 s before, 4,096 tokens of evictions ago: more memory would have kept them.",
+    "64 tokens had been cached, and were evicted for want of memory, 12.5 s and 4,096 evicted tokens earlier.",
     "20 tokens were new: no prompt before had them at this place.",
     "It left the closest prompt at token 100 of 120.",
   ]);

@@ -1,7 +1,7 @@
 /** Prompt tokens by cause: shares, differences, and what they mean in sentences. */
 
 import { CAUSES, type Cause, type Causes, type Explanation } from "../api/types";
-import { duration, tokens } from "./format";
+import { count, duration, tokens } from "./format";
 
 /** Of these nothing had to be computed. */
 const FOUND: readonly Cause[] = ["hit", "joined"];
@@ -15,9 +15,11 @@ export interface CauseShare {
 /** Those that are not 0, in the order of CAUSES. */
 export function shares(causes: Causes): CauseShare[] {
   const total = totalTokens(causes);
-  return CAUSES.map((cause) => ({ cause, tokens: causes[cause] ?? 0, share: (causes[cause] ?? 0) / (total || 1) })).filter(
-    (part) => part.tokens > 0,
-  );
+  return CAUSES.map((cause) => ({
+    cause,
+    tokens: causes[cause] ?? 0,
+    share: (causes[cause] ?? 0) / (total || 1),
+  })).filter((part) => part.tokens > 0);
 }
 
 export function totalTokens(causes: Causes): number {
@@ -27,7 +29,6 @@ export function totalTokens(causes: Causes): number {
 export function foundTokens(causes: Causes): number {
   return FOUND.reduce((sum, cause) => sum + (causes[cause] ?? 0), 0);
 }
-
 
 /** The cause of most of the tokens that were not found; null if all were, or only the last one was not. */
 export function mainMiss(causes: Causes): Cause | null {
@@ -58,7 +59,7 @@ function sentence({ cause, tokens: number }: CauseShare, explanation: Explanatio
     case "below_page":
       return `${some} ${number === 1 ? "is" : "are"} known, but fill no whole page, and only whole pages are cached.`;
     case "evicted":
-      return `${some} had been cached and ${were} evicted${evictedWhen(explanation)}: more memory would have kept them.`;
+      return `${some} had been cached, and ${were} evicted for want of memory${evictedWhen(explanation)}.`;
     case "other_namespace":
       return `${some} ${were} cached under another cache salt, and salts share nothing.`;
     case "never_seen":
@@ -70,10 +71,10 @@ function sentence({ cause, tokens: number }: CauseShare, explanation: Explanatio
 
 function evictedWhen({ evicted_s, evicted_tokens }: Explanation): string {
   const parts = [
-    evicted_s == null ? "" : `${duration(evicted_s)} before`,
-    evicted_tokens == null ? "" : `${tokens(evicted_tokens)} of evictions ago`,
+    evicted_s == null ? "" : duration(evicted_s),
+    evicted_tokens == null ? "" : `${count(evicted_tokens)} evicted tokens`,
   ].filter(Boolean);
-  return parts.length ? ` ${parts.join(", ")}` : "";
+  return parts.length ? `, ${parts.join(" and ")} earlier` : "";
 }
 
 function whereItLeft({ left_at }: Explanation, total: number): string {

@@ -13,12 +13,28 @@ export function Headline({ answer, last }: { answer: Activity; last: Point | und
   return (
     <section class="panel headline" aria-label="Now">
       <dl class="tiles">
-        <Tile name="hit rate" value={percent(foundTokens(causes) / Math.max(1, totalTokens(causes)))} small="of prompts" />
+        <Tile
+          name="hit rate"
+          value={percent(foundTokens(causes) / Math.max(1, totalTokens(causes)))}
+          small="of prompts"
+        />
         <Tile name="running" value={count(stats.num_running)} small={`${count(stats.num_waiting)} waiting`} />
         <Tile name="pool in use" value={percent(pool.used / total)} small={`${percent(pool.cached / total)} cached`} />
-        <Tile name="tokens a second" value={last ? count(last.generated) : "–"} small={last ? `${count(last.computed)} prompt` : ""} />
-        <Tile name="first token" value={time(latency.first_token_s?.p50)} small={`p99 ${time(latency.first_token_s?.p99)}`} />
-        <Tile name="between tokens" value={time(latency.token_gap_s?.p50)} small={`p99 ${time(latency.token_gap_s?.p99)}`} />
+        <Tile
+          name="tokens a second"
+          value={last ? count(last.generated) : "–"}
+          small={last ? `${count(last.computed)} prompt` : ""}
+        />
+        <Tile
+          name="first token"
+          value={time(latency.first_token_s?.p50)}
+          small={`p99 ${time(latency.first_token_s?.p99)}`}
+        />
+        <Tile
+          name="between tokens"
+          value={time(latency.token_gap_s?.p50)}
+          small={`p99 ${time(latency.token_gap_s?.p99)}`}
+        />
       </dl>
       <div class="headline-causes">
         <h3 class="small muted">Prompt tokens by cause since the start</h3>

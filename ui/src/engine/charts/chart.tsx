@@ -37,7 +37,19 @@ interface Props {
 const HEIGHT = 132;
 
 /** A small chart in a card. The legend has the last values, or those under the pointer. */
-export function Chart({ title, xs, lines, stacked = false, format, formatX, top, xRange, logarithmic = false, note, rest }: Props) {
+export function Chart({
+  title,
+  xs,
+  lines,
+  stacked = false,
+  format,
+  formatX,
+  top,
+  xRange,
+  logarithmic = false,
+  note,
+  rest,
+}: Props) {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<uPlot | null>(null);
   const { width } = useSize(box);
@@ -49,7 +61,17 @@ export function Chart({ title, xs, lines, stacked = false, format, formatX, top,
 
   useEffect(() => {
     if (width === 0 || is_empty) return;
-    const options = plotOptions({ lines, stacked, format, formatX, top, xRange, logarithmic, width, onPoint: setPointed });
+    const options = plotOptions({
+      lines,
+      stacked,
+      format,
+      formatX,
+      top,
+      xRange,
+      logarithmic,
+      width,
+      onPoint: setPointed,
+    });
     const made = new uPlot(options, data, box.current!);
     plot.current = made;
     return () => {
@@ -64,7 +86,9 @@ export function Chart({ title, xs, lines, stacked = false, format, formatX, top,
     <section class="panel chart" aria-label={title}>
       <h2>
         {title}
-        {(pointed !== null || rest !== undefined) && xs[place] !== undefined && <span class="muted small number">{formatX(xs[place])}</span>}
+        {(pointed !== null || rest !== undefined) && xs[place] !== undefined && (
+          <span class="muted small number">{formatX(xs[place])}</span>
+        )}
       </h2>
       <ul class="chart-legend small">
         {lines.map((line) => (
@@ -90,7 +114,9 @@ function valueText(value: number | null | undefined, format: (value: number) => 
 function plotData(xs: number[], lines: Line[], stacked: boolean): uPlot.AlignedData {
   if (!stacked) return [xs, ...lines.map((line) => line.values)];
   const sums: number[] = xs.map(() => 0);
-  const levels = lines.map((line) => line.values.map((value, place) => (sums[place] = (sums[place] ?? 0) + (value ?? 0))));
+  const levels = lines.map((line) =>
+    line.values.map((value, place) => (sums[place] = (sums[place] ?? 0) + (value ?? 0))),
+  );
   return [xs, ...levels.reverse()];
 }
 
@@ -106,7 +132,17 @@ interface PlotWish {
   onPoint: (place: number | null) => void;
 }
 
-function plotOptions({ lines, stacked, format, formatX, top, xRange, logarithmic, width, onPoint }: PlotWish): uPlot.Options {
+function plotOptions({
+  lines,
+  stacked,
+  format,
+  formatX,
+  top,
+  xRange,
+  logarithmic,
+  width,
+  onPoint,
+}: PlotWish): uPlot.Options {
   const axis = {
     stroke: color("--muted"),
     font: `10px system-ui, "Segoe UI", Roboto, sans-serif`,
@@ -135,7 +171,9 @@ function plotOptions({ lines, stacked, format, formatX, top, xRange, logarithmic
         gap: 7,
         space: 64,
         values: (_plot, values) => values.map(formatX),
-        ...(logarithmic ? { splits: (plot: uPlot) => [...plot.data[0]], filter: (_plot: uPlot, splits: number[]) => splits } : {}),
+        ...(logarithmic
+          ? { splits: (plot: uPlot) => [...plot.data[0]], filter: (_plot: uPlot, splits: number[]) => splits }
+          : {}),
       },
       { ...axis, size: 46, gap: 4, values: (_plot, values) => values.map(format), space: 28 },
     ],

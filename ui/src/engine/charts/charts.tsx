@@ -28,7 +28,9 @@ export function Charts({ points, answer }: { points: Point[]; answer: Activity }
   );
 }
 
-function linesOf(points: Point[]): Record<"pool" | "causes" | "tokens" | "requests" | "first" | "gap" | "evicted", Line[]> {
+function linesOf(
+  points: Point[],
+): Record<"pool" | "causes" | "tokens" | "requests" | "first" | "gap" | "evicted", Line[]> {
   const line = (name: string, variable: string, value: (point: Point) => number | null): Line => ({
     name,
     variable,

@@ -116,7 +116,8 @@ function drawFolded(
 
 function drawGrid(context: CanvasRenderingContext2D, scale: TimeScale, height: number): void {
   context.fillStyle = color("--line");
-  for (let back = 0; back <= WINDOW_S; back += 5) context.fillRect(Math.round(scale.x(scale.end - back)) - 0.5, 0, 1, height);
+  for (let back = 0; back <= WINDOW_S; back += 5)
+    context.fillRect(Math.round(scale.x(scale.end - back)) - 0.5, 0, 1, height);
 }
 
 /** Above the middle the prompt tokens of a step, below it its decodes; each has its own scale. */

@@ -84,14 +84,22 @@ export class LaneHistory {
     for (const [uid, at, prompt] of step.arrived ?? []) {
       const track = this.track(uid, at);
       track.prompt = prompt;
-      if (track.runs.length === 0) track.runs.push({ kind: "wait", begin: at, end: begin, tokens: 0, steps: 0, position: 0 });
+      if (track.runs.length === 0)
+        track.runs.push({ kind: "wait", begin: at, end: begin, tokens: 0, steps: 0, position: 0 });
     }
     let prefilled = 0;
     for (const [uid, from, to] of step.prefills) {
       prefilled += to - from;
       const track = this.track(uid, begin);
       this.endWait(track, begin);
-      track.runs.push({ kind: "prefill", begin: this.after(track, begin), end, tokens: to - from, steps: 1, position: from });
+      track.runs.push({
+        kind: "prefill",
+        begin: this.after(track, begin),
+        end,
+        tokens: to - from,
+        steps: 1,
+        position: from,
+      });
       track.end = end;
     }
     for (const uid of step.decodes) this.addDecode(this.track(uid, begin), begin, end);
@@ -138,7 +146,7 @@ export class LaneHistory {
     track.end = this.now;
   }
 
-  /** Requests that ended without a step that says so: aborted ones, and those whose steps were not asked for in time. */
+  /** Requests whose end was not seen: their last steps were not asked for in time. */
   private closeGone(requests: OpenRequest[]): void {
     if (requests.length >= 512) return; // the list is cut: who is missing may be there
     const open = new Set(requests.map((request) => request.uid));
@@ -162,7 +170,18 @@ export class LaneHistory {
     let track = this.tracks.get(uid);
     if (!track) {
       const lane = this.freeLane(begin);
-      track = { uid, requestId: null, lane, begin, end: begin, over: false, runs: [], retractions: [], prompt: null, cached: null };
+      track = {
+        uid,
+        requestId: null,
+        lane,
+        begin,
+        end: begin,
+        over: false,
+        runs: [],
+        retractions: [],
+        prompt: null,
+        cached: null,
+      };
       this.tracks.set(uid, track);
     }
     return track;
@@ -180,7 +199,8 @@ export class LaneHistory {
   /** When the request before it in its lane had ended. */
   private laneFreeSince({ uid, lane }: Track): number {
     let since = 0;
-    for (const track of this.tracks.values()) if (track.lane === lane && track.uid !== uid) since = Math.max(since, track.end);
+    for (const track of this.tracks.values())
+      if (track.lane === lane && track.uid !== uid) since = Math.max(since, track.end);
     return since;
   }
 

@@ -54,7 +54,7 @@ export function LanesPanel({ history, answer }: { history: LaneHistory; answer: 
           ref={lanes}
           style={{ height: `${height}px` }}
           role="img"
-          aria-label={`Lanes of ${plural(tracks.length, "request")} over the last half minute; the table below lists the open ones.`}
+          aria-label={`Lanes of ${plural(tracks.length, "request")} over the last half minute; the open ones are a table below.`}
           onPointerMove={(event) => setSpot({ x: event.offsetX, y: event.offsetY })}
           onPointerLeave={() => setSpot(null)}
         />
@@ -65,7 +65,14 @@ export function LanesPanel({ history, answer }: { history: LaneHistory; answer: 
           role="img"
           aria-label="Prompt tokens and decodes of each step over the last half minute."
         />
-        {shown && spot && <Tooltip at={spot} size={{ width, height: height + LOADS }} title={title(shown.track)} facts={runFacts(shown)} />}
+        {shown && spot && (
+          <Tooltip
+            at={spot}
+            size={{ width, height: height + LOADS }}
+            title={title(shown.track)}
+            facts={runFacts(shown)}
+          />
+        )}
       </div>
       <p class="marks small muted">
         <span>
@@ -95,7 +102,8 @@ function title(track: Track): string {
 
 function runFacts({ track, run }: { track: Track; run: Run }): Fact[] {
   const list: Fact[] = [[NAMES[run.kind], whatItDid(run)]];
-  if (track.prompt !== null) list.push(["prompt", `${tokens(track.prompt)}${track.cached === null ? "" : `, ${count(track.cached)} cached`}`]);
+  if (track.prompt !== null)
+    list.push(["prompt", `${tokens(track.prompt)}${track.cached === null ? "" : `, ${count(track.cached)} cached`}`]);
   if (track.retractions.length > 0) list.push(["retracted", plural(track.retractions.length, "time")]);
   if (track.over) list.push(["over", `after ${duration(track.end - track.begin)}`]);
   return list;

@@ -10,7 +10,8 @@ export function OpenRequests({ requests, now_s }: { requests: OpenRequest[]; now
   return (
     <details class="open-requests" open={open} onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>Open requests as a table</summary>
-      {open && (requests.length === 0 ? <p class="empty">None is open.</p> : <Table requests={requests} now_s={now_s} />)}
+      {open &&
+        (requests.length === 0 ? <p class="empty">None is open.</p> : <Table requests={requests} now_s={now_s} />)}
     </details>
   );
 }

@@ -37,7 +37,9 @@ export function RequestRow({ request, columns, open, onToggle }: Props) {
         </th>
         <td class="figure">{request.prompt_tokens === null ? "–" : count(request.prompt_tokens)}</td>
         <td class="figure">{share === null ? "–" : percent(share)}</td>
-        <td class="bar-cell">{request.explanation ? <CauseBar causes={request.explanation.causes} /> : <span class="muted">–</span>}</td>
+        <td class="bar-cell">
+          {request.explanation ? <CauseBar causes={request.explanation.causes} /> : <span class="muted">–</span>}
+        </td>
         <td class="figure">{time(request.first_token_s)}</td>
         <td class="figure">{time(request.total_s)}</td>
       </tr>

@@ -24,7 +24,8 @@ export function arranged(requests: readonly PastRequest[], filter: Filter, { col
 }
 
 function passes(request: PastRequest, { text, cause }: Filter): boolean {
-  const said = `${request.request_id} ${request.endpoint} ${request.finish_reason ?? ""} ${request.status}`.toLowerCase();
+  const said =
+    `${request.request_id} ${request.endpoint} ${request.finish_reason ?? ""} ${request.status}`.toLowerCase();
   if (!said.includes(text.trim().toLowerCase())) return false;
   if (cause === "any") return true;
   const miss = request.explanation && mainMiss(request.explanation.causes);
@@ -48,7 +49,8 @@ function value(request: PastRequest, column: Column): number | null {
 
 /** Of its prompt; null if nothing is known of it. */
 export function foundShare({ explanation, cached_tokens, prompt_tokens }: PastRequest): number | null {
-  if (explanation && totalTokens(explanation.causes) > 0) return foundTokens(explanation.causes) / totalTokens(explanation.causes);
+  if (explanation && totalTokens(explanation.causes) > 0)
+    return foundTokens(explanation.causes) / totalTokens(explanation.causes);
   if (cached_tokens === null || !prompt_tokens) return null;
   return cached_tokens / prompt_tokens;
 }

@@ -56,7 +56,11 @@ function Table({ forest, onShow, onZoom }: Props) {
           {nodes.map((node) => (
             <tr key={node.id}>
               <th scope="row" class="name">
-                {node.text ? <span class="mono">{nodeName(node, forest)}</span> : `${count(forest.pathTokens(node.id))} tokens long`}
+                {node.text ? (
+                  <span class="mono">{nodeName(node, forest)}</span>
+                ) : (
+                  `${count(forest.pathTokens(node.id))} tokens long`
+                )}
               </th>
               <td class="figure">{count(node.tokens)}</td>
               <td class="figure">{count(node.subtree_tokens)}</td>

@@ -45,7 +45,8 @@ function drawCell(context: CanvasRenderingContext2D, { cell, x0, x1, y0, y1, alp
     context.fillStyle = color("--tree-lock");
     context.fillRect(x0, y0, LOCK_EDGE, height);
   }
-  if (height >= ONE_LINE - GAP && width > 34) label(context, cell, cellName(cell, marks.forest), ink, x0, y0, width, height);
+  if (height >= ONE_LINE - GAP && width > 34)
+    label(context, cell, cellName(cell, marks.forest), ink, x0, y0, width, height);
   if (cell.deeper && height >= 8) chevron(context, ink, x0 + width - 7, y0 + height / 2);
 }
 

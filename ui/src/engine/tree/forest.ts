@@ -25,7 +25,10 @@ export class Forest {
 
   private readonly salts = new Map<number, string>();
 
-  /** above: tokens before the first node. rank: the place of a node among its siblings in the drawing before, so that nothing jumps when sizes change. */
+  /**
+   * above: tokens before the first node. rank: the place of a node among its siblings in the drawing before, so that
+   * nothing jumps when sizes change.
+   */
   constructor(
     readonly answer: TreeAnswer,
     private readonly above = 0,
@@ -42,7 +45,8 @@ export class Forest {
       const salt = answer.salts?.[root.id];
       if (salt) this.salts.set(root.namespace, salt);
     }
-    const order = (a: TreeNode, b: TreeNode): number => rankOrder(rank(a.id), rank(b.id)) || b.subtree_tokens - a.subtree_tokens;
+    const order = (a: TreeNode, b: TreeNode): number =>
+      rankOrder(rank(a.id), rank(b.id)) || b.subtree_tokens - a.subtree_tokens;
     for (const list of [this.roots, ...this.children.values()]) list.sort(order);
     const [first, ...others] = this.roots;
     if (first && others.length === 0 && first.parent === null && first.tokens === 0) this.only = first;
@@ -83,7 +87,8 @@ export class Forest {
   /** Ids from first to last as they are drawn: the ranks of the next drawing. */
   ranks(): Map<number, number> {
     const ranks = new Map<number, number>();
-    for (const list of [this.roots, ...this.children.values()]) list.forEach((node, place) => ranks.set(node.id, place));
+    for (const list of [this.roots, ...this.children.values()])
+      list.forEach((node, place) => ranks.set(node.id, place));
     return ranks;
   }
 

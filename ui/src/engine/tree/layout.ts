@@ -54,7 +54,9 @@ export function layOut(forest: Forest, focus: Focus, width: number, height: numb
   if (total === 0 || width < MIN_COLUMN || height < MIN_CELL) return { cells: [], byKey: new Map(), width, height };
   const columns = Math.max(1, Math.floor((width - first) / MIN_COLUMN) - (first ? 0 : 1));
   const data = unfold(forest, focus, height / total, columns);
-  const root = partition<Datum>().size([height, 1])(hierarchy(data, (datum) => datum.children).sum((datum) => datum.own));
+  const root = partition<Datum>().size([height, 1])(
+    hierarchy(data, (datum) => datum.children).sum((datum) => datum.own),
+  );
   const num_columns = Math.max(1, root.height + (first ? 0 : 1));
   const step = Math.min(MAX_COLUMN, (width - first) / num_columns);
   const cells = root
@@ -97,14 +99,24 @@ function unfold(forest: Forest, focus: Focus, scale: number, columns: number): D
       datum.children.push(next);
       grow(next, forest.childrenOf(child.id), column + 1);
     }
-    if (more.own > 0) datum.children.push({ ...datumOf(datum.node, datum.id), ...more, key: `more${datum.id}`, kind: "more" });
+    if (more.own > 0)
+      datum.children.push({ ...datumOf(datum.node, datum.id), ...more, key: `more${datum.id}`, kind: "more" });
   };
   grow(top, shown(forest, focus), 1);
   return top;
 }
 
 function datumOf(node: TreeNode | undefined, id: number): Datum {
-  return { key: `${id}`, kind: "node", id, node, own: node?.tokens ?? 0, nodes: node?.subtree_nodes ?? 0, largest: 0, children: [] };
+  return {
+    key: `${id}`,
+    kind: "node",
+    id,
+    node,
+    own: node?.tokens ?? 0,
+    nodes: node?.subtree_nodes ?? 0,
+    largest: 0,
+    children: [],
+  };
 }
 
 /** Of a node whose children have no column left. */
@@ -138,16 +150,28 @@ export function cellAt(layout: Layout, x: number, y: number): Cell | undefined {
 /** Where an arrow key leads from a cell; the same cell if there is nothing in that direction. */
 export function neighbour(layout: Layout, from: Cell, key: "ArrowLeft" | "ArrowRight" | "ArrowUp" | "ArrowDown"): Cell {
   const nearest = (cells: Cell[], distance: (cell: Cell) => number): Cell =>
-    cells.reduce<Cell | undefined>((best, cell) => (!best || distance(cell) < distance(best) ? cell : best), undefined) ?? from;
+    cells.reduce<Cell | undefined>(
+      (best, cell) => (!best || distance(cell) < distance(best) ? cell : best),
+      undefined,
+    ) ?? from;
   const inside = (outer: Cell, inner: Cell): boolean => outer.y0 <= inner.y0 + 1e-6 && outer.y1 >= inner.y1 - 1e-6;
   switch (key) {
     case "ArrowLeft":
       return layout.cells.find((cell) => cell.column === from.column - 1 && inside(cell, from)) ?? from;
     case "ArrowRight":
-      return nearest(layout.cells.filter((cell) => cell.column === from.column + 1 && inside(from, cell)), (cell) => cell.y0);
+      return nearest(
+        layout.cells.filter((cell) => cell.column === from.column + 1 && inside(from, cell)),
+        (cell) => cell.y0,
+      );
     case "ArrowDown":
-      return nearest(layout.cells.filter((cell) => cell.column === from.column && cell.y0 > from.y0 + 1e-6), (cell) => cell.y0);
+      return nearest(
+        layout.cells.filter((cell) => cell.column === from.column && cell.y0 > from.y0 + 1e-6),
+        (cell) => cell.y0,
+      );
     case "ArrowUp":
-      return nearest(layout.cells.filter((cell) => cell.column === from.column && cell.y0 < from.y0 - 1e-6), (cell) => -cell.y0);
+      return nearest(
+        layout.cells.filter((cell) => cell.column === from.column && cell.y0 < from.y0 - 1e-6),
+        (cell) => -cell.y0,
+      );
   }
 }

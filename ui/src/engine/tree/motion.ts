@@ -27,7 +27,14 @@ export function between(before: Layout, after: Layout, progress: number): Drawn[
   const staying = after.cells.map((cell) => {
     const old = before.byKey.get(cell.key);
     if (!old) return { cell, x0: cell.x0, x1: cell.x1, y0: cell.y0, y1: cell.y1, alpha: done };
-    return { cell, x0: mix(old.x0, cell.x0), x1: mix(old.x1, cell.x1), y0: mix(old.y0, cell.y0), y1: mix(old.y1, cell.y1), alpha: 1 };
+    return {
+      cell,
+      x0: mix(old.x0, cell.x0),
+      x1: mix(old.x1, cell.x1),
+      y0: mix(old.y0, cell.y0),
+      y1: mix(old.y1, cell.y1),
+      alpha: 1,
+    };
   });
   return [...leaving, ...staying];
 }
@@ -37,6 +44,8 @@ export function differs(before: Layout, after: Layout): boolean {
   if (before.cells.length !== after.cells.length || before.width !== after.width) return true;
   return after.cells.some((cell) => {
     const old = before.byKey.get(cell.key);
-    return !old || Math.abs(old.y0 - cell.y0) > 0.5 || Math.abs(old.y1 - cell.y1) > 0.5 || Math.abs(old.x0 - cell.x0) > 0.5;
+    return (
+      !old || Math.abs(old.y0 - cell.y0) > 0.5 || Math.abs(old.y1 - cell.y1) > 0.5 || Math.abs(old.x0 - cell.x0) > 0.5
+    );
   });
 }

@@ -79,7 +79,11 @@ export function Search({ search }: { search: SearchState }) {
         onInput={(event) => search.setQuery(event.currentTarget.value)}
         onKeyDown={(event) => event.key === "Escape" && search.clear()}
       />
-      <select aria-label="What the text is" value={search.as} onChange={(event) => search.setAs(event.currentTarget.value as As)}>
+      <select
+        aria-label="What the text is"
+        value={search.as}
+        onChange={(event) => search.setAs(event.currentTarget.value as As)}
+      >
         <option value="chat">as a message</option>
         <option value="prompt">as raw text</option>
       </select>

@@ -25,7 +25,10 @@ export function zoomed(trail: Trail, cell: Cell, forest: Forest): Trail {
   if (cell.kind === "node") return cell.id === here.id ? trail : to_node;
   const is_closer = cell.largest > 0 && (here.id !== cell.id || here.atMost === null || cell.largest < here.atMost);
   if (!is_closer) return to_node;
-  return [...to_node, { focus: { ...focusOf(to_node), atMost: cell.largest }, name: `the smaller ones, up to ${cell.largest} tokens` }];
+  return [
+    ...to_node,
+    { focus: { ...focusOf(to_node), atMost: cell.largest }, name: `the smaller ones, up to ${cell.largest} tokens` },
+  ];
 }
 
 export function nodeTrail(trail: Trail, id: number, forest: Forest): Trail {

@@ -98,11 +98,18 @@ export function TreeCanvas({ forest, focus, by, selected, found, onSelect, onZoo
           title={cellName(told, forest)}
           facts={facts(told, forest)}
           text={told.kind === "node" && told.node?.text ? visible(told.node.text) : ""}
-          hint={told.kind === "more" ? "click to see them alone" : "click: who uses it · double click: zoom"}
+          hint={hintFor(told, focus)}
         />
       )}
     </div>
   );
+}
+
+function hintFor(cell: Cell, focus: Focus): string {
+  if (cell.kind === "node") return "click: who uses it · double click: zoom";
+  return cell.largest === 0 && cell.id === focus.id
+    ? "the server tells of the larger ones only"
+    : "click to see them alone";
 }
 
 function besideCell(cell: Cell, size: Size): Spot {

@@ -72,7 +72,11 @@ export function TreePanel({ paused }: { paused: boolean }) {
             )}
           </div>
           {by === "age" ? <AgeLegend /> : <OwnerLegend forest={forest} />}
-          <BiggestPrefixes forest={forest} onShow={setSelected} onZoom={(id) => setTrail(nodeTrail(trail, id, forest))} />
+          <BiggestPrefixes
+            forest={forest}
+            onShow={setSelected}
+            onZoom={(id) => setTrail(nodeTrail(trail, id, forest))}
+          />
         </>
       )}
     </section>

@@ -36,11 +36,18 @@ export function facts(cell: Cell, forest: Forest): Fact[] {
     ];
   }
   const { node } = cell;
-  if (!node) return [["tokens", count(cell.tokens)], ["nodes", count(forest.answer.num_nodes)]];
-  const list: Fact[] = isNamespace(node) ? [] : [["tokens", `${count(node.tokens)}, up to ${count(forest.pathTokens(node.id))} of the prompt`]];
+  if (!node)
+    return [
+      ["tokens", count(cell.tokens)],
+      ["nodes", count(forest.answer.num_nodes)],
+    ];
+  const list: Fact[] = isNamespace(node)
+    ? []
+    : [["tokens", `${count(node.tokens)}, up to ${count(forest.pathTokens(node.id))} of the prompt`]];
   list.push(["subtree", `${tokens(node.subtree_tokens)} in ${plural(node.subtree_nodes, "node")}${share}`]);
   list.push(["locks", node.locks === 0 ? "none: may be evicted" : `${count(node.locks)}: held by requests`]);
-  if (!isNamespace(node)) list.push(["age", node.age === 0 ? "used last" : `${plural(node.age, "use")} of the cache ago`]);
+  if (!isNamespace(node))
+    list.push(["age", node.age === 0 ? "used last" : `${plural(node.age, "use")} of the cache ago`]);
   list.push(["owner", forest.ownerName(node.namespace)]);
   return list;
 }
