@@ -32,7 +32,7 @@ def run(
     node: Annotated[
         int | None, typer.Option("--node", min=1, help="Only what is below the node of this id; JSON tells ids.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", help="Write to this file (default: stdout).")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file (default: stdout).")] = None,
     api_key: Annotated[
         str | None, typer.Option("--api-key", help="Sent as the bearer token (default: MINISGL_API_KEY).")
     ] = None,
