@@ -88,11 +88,8 @@ def test_the_way_down_to_a_dead_node_becomes_a_leaf_when_its_last_lock_goes():
 
 
 def test_a_flush_lets_go_of_the_memory_of_what_it_frees():
-    class Node(RadixNode):
-        __slots__ = ("__weakref__",)
-
     cache = make_cache(1, (1, 2))
-    node = Node(b"abcd", b"efgh", last_access=9)
+    node = RadixNode(b"abcd", b"efgh", last_access=9)
     node.hang(cache.root_node, b"abcd")
     cache.root_node.queue.push(node)
     alive = weakref.ref(node)
