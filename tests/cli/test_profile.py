@@ -21,10 +21,10 @@ def _in_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "POLL_S", 0.01)
 
 
-def recorded(run: Any, link: ActingLink, path: Path, *flags: str, **state: Any) -> Any:
+def recorded(run: Any, link: ActingLink, path: Path, *flags: str, seconds: str = "0.1", **state: Any) -> Any:
     app = make_app(make_state(**{"engine": make_engine_client(link=link), **state}))
     with page_server(app) as url:
-        return run("profile", "--url", url, "--seconds", "0.1", "--output", str(path), *flags)
+        return run("profile", "--url", url, "--seconds", seconds, "--output", str(path), *flags)
 
 
 def test_what_the_engine_does_meanwhile_is_written_without_a_gap(run: Any, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_steps_that_were_gone_are_told(run: Any, tmp_path: Path) -> None:
 
 
 def test_a_server_that_starts_anew_ends_it(run: Any, tmp_path: Path) -> None:
-    done = recorded(run, ActingLink(restarts_at=3), tmp_path / "trace.json")
+    done = recorded(run, ActingLink(restarts_at=3), tmp_path / "trace.json", seconds="60")
     assert done.code == 0
     assert done.out.startswith("4 steps in 2.0 s")
     assert "it ends where the server was started anew" in done.out
