@@ -173,6 +173,52 @@ def test_whatever_happens_meanwhile_the_picture_is_a_proper_tree_and_a_right_one
     check_exact(grown, picture_of(grown.cache, max_nodes=max_nodes))
 
 
+def looked_at(grown: Grown, num_slices: int) -> Slices[TreePicture | None]:
+    """A picture that is under way."""
+    slices = grown.cache.picture(None, 99, 0)
+    for _ in range(num_slices):
+        next(slices)
+    return slices
+
+
+@pytest.mark.usefixtures("fine_slices")
+def test_a_node_that_is_split_before_the_walk_comes_to_it_is_not_lost() -> None:
+    grown = Grown()
+    grown.insert(9)
+    grown.insert(1, 2, 3, 4)
+    slices = looked_at(grown, 1)  # both are known, and none but the first was come to
+    grown.cache.match_prefix(ids(1, 2, 7))
+    picture = finish(slices)
+    check(picture, 99)
+    assert (picture.num_tokens, picture.num_nodes) == (5, 3)
+
+
+def test_a_node_that_absorbs_its_parent_behind_the_walk_is_not_lost_and_counts_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    grown = Grown()
+    for tokens in ((1, 2, 3), (1, 2, 4, 4), (9,)):
+        grown.insert(*tokens)
+    grown.cache.evict_pages(1)
+    monkeypatch.setattr(folding, "NODES_A_SLICE", 1)
+    slices = looked_at(grown, 2)  # come to [1 2], whose only child is [4 4] now
+    grown.cache.match_prefix(ids(1, 2, 4, 4))
+    assert [node.length for node in grown.cache.root_node.children.values()] == [4, 1]
+    monkeypatch.setattr(folding, "NODES_A_SLICE", 9)
+    picture = finish(slices)
+    check(picture, 99)
+    assert [row["tokens"] for row in rows_of(picture)] == [0, 2, 2, 1]
+    assert picture.num_tokens == 5
+
+
+def test_many_namespaces_are_looked_at_in_many_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folding, "NODES_A_SLICE", 10)
+    cache = RadixPrefixCache(torch.device("cpu"), 1)
+    for i in range(100):
+        cache.insert_pages(ids(1), ids(i), Namespace(str(i)))
+    assert sum(1 for _ in cache.picture(None, 1000, 0)) >= 20
+
+
 def test_the_largest_subtrees_are_shown_and_the_rest_is_folded_into_their_parents() -> None:
     grown = Grown()
     for tokens in ((1, 2, 3, 4, 5), (1, 2, 3, 6), (1, 2, 7), (8, 8)):

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minisgl.core import SamplingParams, TokenLogprobs
+from minisgl.core.picture import NodeUse, TreePath, TreePicture
 from minisgl.message import (
     AbortMsg,
     CountReply,
@@ -18,12 +19,18 @@ from minisgl.message import (
     FinishMsg,
     LoadProgress,
     NextTokens,
+    NodeMsg,
+    NodeReply,
+    PathMsg,
+    PathReply,
     ProbeMsg,
     PurgeMsg,
     ShutdownMsg,
     StatsMsg,
     StatsReply,
     TokenReply,
+    TreeMsg,
+    TreeReply,
     UserMsg,
 )
 from minisgl.message.wire import news_codec, request_codec
@@ -81,6 +88,29 @@ def test_questions_about_prefixes_come_back_with_their_arrays() -> None:
     assert isinstance(every, PurgeMsg)
     assert (one.prefix.tolist(), one.cache_salt) == ([0, 7], "")
     assert (every.prefix.tolist(), every.cache_salt) == ([], None)
+
+
+def test_questions_about_the_tree_come_back_and_so_do_pictures_of_it() -> None:
+    ids = np.array([0, 7], np.int32)
+    tree, below, node, path = request_codec().decode(
+        request_codec().encode([TreeMsg(1, None, 9, 2), TreeMsg(2, 2**40), NodeMsg(3, 5, 6), PathMsg(4, ids, "a")])
+    )
+    assert isinstance(tree, TreeMsg)
+    assert isinstance(below, TreeMsg)
+    assert isinstance(node, NodeMsg)
+    assert isinstance(path, PathMsg)
+    assert (tree.node, tree.max_nodes, tree.head_len, below.node) == (None, 9, 2, 2**40)
+    assert (node.node, node.tail_len, path.input_ids.tolist(), path.cache_salt) == (5, 6, [0, 7], "a")
+    picture = TreePicture(1, 2, 3, 4, 5, [1], [2**40], np.arange(9, dtype=np.int32), ids, ids, ["salt"])
+    use = NodeUse(4, 3, 2, 1, [8], [9], ids, ["decode"])
+    news = [TreeReply(1, picture), TreeReply(2, None), NodeReply(3, use), PathReply(4, TreePath([1, 2], 3))]
+    told, gone, used, placed = (reply.answer for reply in news_codec().decode(news_codec().encode(news)))
+    assert isinstance(told, TreePicture)
+    assert (told.ids, told.above, told.salts, told.columns()) == ([2**40], [1], ["salt"], picture.columns())
+    assert gone is None
+    assert isinstance(used, NodeUse)
+    assert (used.users, used.waiting, used.states, used.tail.tolist()) == ([8], [9], ["decode"], [0, 7])
+    assert placed == TreePath([1, 2], 3)
 
 
 def test_params_that_are_not_allowed_are_refused_where_they_arrive() -> None:

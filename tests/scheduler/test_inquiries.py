@@ -86,7 +86,7 @@ def test_an_idle_loop_goes_on_until_the_answer_is_out_and_takes_in_what_comes(se
     assert not serving.scheduler.is_asked
 
 
-def test_one_question_is_worked_on_at_a_time_in_their_order(serving: Serving) -> None:
+def test_a_short_question_does_not_wait_for_the_end_of_a_long_one(serving: Serving) -> None:
     path = serving.manager.prefix_cache.path(np.array([1, 2, 3, 4], np.int32))
     uid = serving.submit([1, 2, 3, 4, 5], max_tokens=200)
     step(serving)
@@ -102,8 +102,8 @@ def test_one_question_is_worked_on_at_a_time_in_their_order(serving: Serving) ->
     answered: list[Any] = []
     while len(answered) < 4:
         answered += answers_of(step(serving))
-    assert [reply.uid for reply in answered] == [903, 900, 901, 902]
-    placed, _, used, gone = answered
+    assert [reply.uid for reply in answered] == [903, 901, 902, 900]
+    placed, used, gone, _ = answered
     assert isinstance(placed, PathReply)
     assert placed.answer.ids[: len(path.ids)] == path.ids
     assert placed.answer.matched_tokens == 5
@@ -130,3 +130,14 @@ def test_a_shutdown_does_not_wait_for_answers(serving: Serving) -> None:
     serving.inbox.send([TreeMsg(900), ShutdownMsg()])
     serving.loop.run()
     assert serving.scheduler.is_asked
+
+
+def test_a_few_are_under_way_at_once_and_all_are_answered(serving: Serving) -> None:
+    serving.inbox.send([TreeMsg(900 + i) for i in range(9)])
+    answered: list[Any] = []
+    while serving.scheduler.is_asked or not answered:
+        answered += answers_of(step(serving))
+        if answered:
+            assert answered[0].uid == 900
+    assert sorted(reply.uid for reply in answered) == [*range(900, 909)]
+    assert [reply.uid for reply in answered[:4]] == [900, 901, 902, 903]
