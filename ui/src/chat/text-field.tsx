@@ -1,4 +1,4 @@
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { MarkedText } from "./marked-text";
 import type { Range } from "./shared-prefix";
 
@@ -18,8 +18,8 @@ interface Props {
 /** A field as high as its text, which can be lit up: the same text lies behind it, and the field's own is in front. */
 export function TextField({ value, label, placeholder, ranges = [], takesFocus, id, onInput, onEnter, onEscape }: Props) {
   const field = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => {
-    if (!takesFocus) return;
+  useLayoutEffect(() => {
+    if (!takesFocus) return; // before the next key comes
     field.current!.focus();
     field.current!.setSelectionRange(value.length, value.length);
   }, []);
