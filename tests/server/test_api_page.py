@@ -10,7 +10,9 @@ import pytest
 from support.asgi import Api, says
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
-REQUESTS = re.findall(r"\$ curl (?:-i )?localhost:8000(\S+) -H 'Content-Type: application/json' -d '([^']+)'", PAGE.read_text())
+REQUESTS = re.findall(
+    r"\$ curl (?:-i )?localhost:8000(\S+) -H 'Content-Type: application/json' -d '([^']+)'", PAGE.read_text()
+)
 
 
 @pytest.mark.parametrize(("path", "body"), REQUESTS)
