@@ -2,8 +2,9 @@
 
     python benchmarks/bench_inspect.py --nodes 100000
 
-Trees: of one system prompt for each of 50 groups and an end of its own for each prompt ("wide"), and of chats whose
-turns branch ("deep"). No model: what `TreeMsg` adds to a step is one slice, which is all that is timed, in CPU time.
+Trees: of one system prompt for each of 50 groups and an end of its own for each prompt ("wide"), of chats whose turns
+branch ("deep"), and of prompts that share nothing ("flat"). No model: what `TreeMsg` adds to a step is one slice, which
+is all that is timed, in CPU time.
 """
 
 from __future__ import annotations
@@ -39,6 +40,12 @@ def deep(rng: np.random.Generator) -> Iterator[Int32Array]:
     while True:
         turns = np.repeat(rng.integers(0, 2, 12, np.int32), 4)
         yield np.concatenate([starts[rng.integers(NUM_GROUPS)], turns, rng.integers(0, VOCAB, 4, np.int32)])
+
+
+def flat(rng: np.random.Generator) -> Iterator[Int32Array]:
+    """Nothing is shared: all are children of the root, which are copied in one go."""
+    while True:
+        yield rng.integers(0, 2**31 - 1, 3, np.int32)
 
 
 def grow(prompts: Iterator[Int32Array], num_nodes: int) -> RadixPrefixCache:
@@ -102,7 +109,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     args = parser.parse_args()
     look_less_often()
-    for shape in (wide, deep):
+    for shape in (wide, deep, flat):
         cache = grow(shape(np.random.default_rng(0)), args.nodes)
         settle()
         for max_nodes in args.max_nodes:
