@@ -86,9 +86,11 @@ def test_a_prefix_is_found_pointed_at_and_zoomed(open_page: OpenPage, server: Li
 
 
 def test_who_uses_a_prefix_is_shown_while_it_is_used(open_page: OpenPage, server: LiveServer) -> None:
+    server.post("/flush_cache", {})  # what others left would be evicted, and its nodes joined with those that stay
     page = show_engine(open_page(server=server.url))
     with eight_clients(server):
-        drawing(page).wait_for()
+        expect(page.locator(".lanes header")).to_contain_text("4 running")
+        page.wait_for_timeout(3000)  # until what all begin with is a node
         drawing(page).click(position={"x": 60, "y": 60})
         details = page.get_by_role("complementary", name="Node")
         expect(details).to_contain_text(re.compile(r"req-\w+ (prefill|decode)"))

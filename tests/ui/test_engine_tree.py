@@ -160,6 +160,30 @@ def test_the_biggest_prefixes_are_a_table_too(page: Page) -> None:
     expect(page.get_by_role("complementary", name="Node")).to_contain_text("100 tokens")
 
 
+def test_it_glides_to_what_is_new_and_comes_to_rest(open_page: OpenPage) -> None:
+    """What the other tests leave out, as they ask for no motion."""
+    engine = MockEngine(MockTree(200), grows=True)
+    page = show_engine(open_page(engine, reduced_motion="no-preference"))
+    drawing(page).wait_for()
+    asked = engine.asked["/inspect/tree"]
+    while engine.asked["/inspect/tree"] < asked + 2:
+        page.wait_for_timeout(100)
+    page.get_by_role("button", name="Pause").click()
+    page.wait_for_timeout(500)
+    at_rest = drawing(page).evaluate("canvas => canvas.toDataURL()")
+    page.wait_for_timeout(500)
+    assert drawing(page).evaluate("canvas => canvas.toDataURL()") == at_rest
+
+
+def test_the_theme_changes_its_colours_at_once(page: Page) -> None:
+    page.get_by_role("button", name="Pause").click()
+    page.wait_for_timeout(300)
+    light = drawing(page).evaluate("canvas => canvas.toDataURL()")
+    page.emulate_media(color_scheme="dark")
+    page.wait_for_timeout(300)
+    assert drawing(page).evaluate("canvas => canvas.toDataURL()") != light
+
+
 def test_an_empty_tree_says_how_it_grows(open_page: OpenPage) -> None:
     page = show_engine(open_page(MockEngine(MockTree(1))))
     expect(page.locator(".tree")).to_contain_text("Send a prompt in Chat")
