@@ -10,8 +10,8 @@ what was measured, so that it does not count.
 tree: requests one after another through the real radix tree, lru, without look-ahead, as the estimate takes it.
 load 0.5, load 1: the real scheduler with its defaults, look-ahead too, and an H200's step times. The requests arrive as
 dense as keeps the engine busy for half of its time, or all of it, first come, first served. A request of tau_airline
-and cc_agent waits for the answer to the one before in its session. The traces are cut to their first requests, cc_agent
-to 3,000, with a clock all of them to some hundreds or thousands. Nothing is timed.
+and cc_agent waits for the answer to the one before in its session. The traces are cut to their first requests: cc_agent
+to 1,500, and with a clock all of them to some hundreds or thousands. Nothing is timed.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from minisgl.simulate.workload import Workload, make_workload
 NAMES = ("tau_airline", "fewshot", "mooncake_conv", "cc_agent")
 MODES = {"tree": None, "load 0.5": 0.5, "load 1": 1.0}
 DIVISORS = (30, 10)
-TREE_LIMITS = {"cc_agent": 3000}
+TREE_LIMITS = {"cc_agent": 1500}
 CLOCK_LIMITS = {"tau_airline": 600, "fewshot": 3000, "mooncake_conv": 2000, "cc_agent": 500}
 WITH_SESSIONS = ("cc_agent", "tau_airline")
 QUICK_LIMIT = 300
