@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import time
@@ -17,13 +18,15 @@ from support.asgi import Api
 from support.mock_activity import MockActivity
 from support.mock_tree import MockTree
 
+from minisgl.server.config import ServerConfig
+
 
 class MockEngine(Api):
     """A server whose engine is made up where the page looks at it.
 
     grows: the tree does, with each answer. unfolded: its answers have all nodes, whatever was asked for. speed:
     seconds of the engine's clock a second. asked: how often each path was. trouble: the status of all answers. gone:
-    evicted nodes.
+    evicted nodes. slow_s: how long an answer of the activity takes; most_open: of these questions at once.
     """
 
     def __init__(
@@ -36,8 +39,9 @@ class MockEngine(Api):
         grows: bool = False,
         unfolded: bool = False,
         speed: float = 1.0,
+        config: ServerConfig | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(config=config)
         self.tree = tree or MockTree()
         self.activity = activity or MockActivity()
         self.requests = past_requests() if requests is None else requests
@@ -46,6 +50,8 @@ class MockEngine(Api):
         self.asked: Counter[str] = Counter()
         self.trouble: int | None = None
         self.gone: set[int] = set()
+        self.slow_s = 0.0
+        self.open = self.most_open = 0
         self._told_at = time.monotonic()
         self._random = random.Random(1)
         self.app.router.routes[:0] = [
@@ -58,6 +64,7 @@ class MockEngine(Api):
 
     async def _activity(self, request: Request) -> JSONResponse:
         self._note(request)
+        await self._take_time()
         now = time.monotonic()
         self.activity.run(min(5.0, now - self._told_at) * self.speed)
         self._told_at = now
@@ -107,6 +114,12 @@ class MockEngine(Api):
     async def _requests(self, request: Request) -> JSONResponse:
         self._note(request)
         return JSONResponse({"requests": self.requests})
+
+    async def _take_time(self) -> None:
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        await asyncio.sleep(self.slow_s)
+        self.open -= 1
 
     def _check(self, node: int) -> None:
         if node in self.gone:

@@ -11,6 +11,8 @@ from support.mock_activity import MockActivity
 from support.mock_engine import MockEngine, past_request
 from support.page import PHONE, OpenPage
 
+from minisgl.server.config import ServerConfig
+
 
 def open_engine(open_page: OpenPage, engine: MockEngine, **context: object) -> Page:
     return show_engine(open_page(engine, **context))
@@ -85,6 +87,36 @@ def test_a_paused_page_asks_nothing(open_page: OpenPage) -> None:
     page.keyboard.press("p")
     settle(page, 0.5)
     assert sum(engine.asked.values()) > asked
+
+
+def test_it_asks_one_question_at_a_time_however_slow_the_answers_are(open_page: OpenPage) -> None:
+    engine = MockEngine()
+    engine.slow_s = 1.5
+    page = open_engine(open_page, engine)
+    page.locator(".headline").wait_for()
+    settle(page, 3)
+    assert engine.asked["/inspect/activity"] >= 2
+    assert engine.most_open == 1
+
+
+def test_nothing_is_asked_for_what_is_scrolled_away(open_page: OpenPage) -> None:
+    engine = MockEngine()
+    page = open_engine(open_page, engine)
+    page.locator(".requests .row-button").last.scroll_into_view_if_needed()
+    settle(page, 0.5)
+    asked = engine.asked.copy()
+    settle(page)
+    assert engine.asked["/inspect/tree"] == asked["/inspect/tree"]
+    assert engine.asked["/inspect/requests"] > asked["/inspect/requests"]
+
+
+def test_with_a_key_it_starts_when_the_key_is_given(open_page: OpenPage) -> None:
+    page = open_page(MockEngine(config=ServerConfig(api_key="secret")), ready=False)
+    field = page.get_by_role("dialog").locator("input")
+    field.fill("secret")
+    field.press("Enter")
+    expect(page.locator(".headline")).to_be_visible()
+    expect(page.locator(".tree-drawing")).to_be_visible()
 
 
 def test_a_hidden_tab_asks_nothing(open_page: OpenPage) -> None:

@@ -1,8 +1,9 @@
-import { useMemo, useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { getJson } from "../../api/http";
 import { CAUSES } from "../../api/types";
 import { CAUSE_TEXT } from "../../causes";
 import { Notice } from "../notice";
+import { useOnScreen } from "../on-screen";
 import { usePoll } from "../poll";
 import type { PastRequest } from "../types";
 import { RequestRow } from "./request-row";
@@ -22,15 +23,17 @@ const COLUMNS: { column: Column | null; title: string; figure: boolean }[] = [
 
 /** The last requests, and why their prompts had to be computed. */
 export function RequestsPanel({ paused }: { paused: boolean }) {
+  const panel = useRef<HTMLElement>(null);
+  const quiet = !useOnScreen(panel) || paused;
   const ask = (signal: AbortSignal) => getJson<{ requests: PastRequest[] }>(`inspect/requests?limit=${LIMIT}`, signal);
-  const polled = usePoll("requests", ask, EVERY_MS, paused);
+  const polled = usePoll("requests", ask, EVERY_MS, quiet);
   const [filter, setFilter] = useState<Filter>({ text: "", cause: "any" });
   const [order, setOrder] = useState<Order>({ column: "started", down: true });
   const [open, setOpen] = useState<string | null>(null);
   const requests = polled.answer?.requests;
   const rows = useMemo(() => arranged(requests ?? [], filter, order), [requests, filter, order]);
   return (
-    <section class="panel requests" aria-labelledby="requests-title">
+    <section class="panel requests" aria-labelledby="requests-title" ref={panel}>
       <header>
         <h2 id="requests-title">Why was this request not cached?</h2>
         <Filters filter={filter} onChange={setFilter} />

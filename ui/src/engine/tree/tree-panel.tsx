@@ -2,6 +2,7 @@ import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks"
 import { getJson } from "../../api/http";
 import { plural } from "../format";
 import { Notice } from "../notice";
+import { useOnScreen } from "../on-screen";
 import { usePoll } from "../poll";
 import type { TreeAnswer } from "../types";
 import { AgeLegend, OwnerLegend } from "./legend";
@@ -18,11 +19,13 @@ const MAX_NODES = 1500;
 
 /** The radix tree as it is now. */
 export function TreePanel({ paused }: { paused: boolean }) {
+  const panel = useRef<HTMLElement>(null);
+  const quiet = !useOnScreen(panel) || paused;
   const [trail, setTrail] = useState<Trail>(START);
   const [by, setBy] = useState<ColorBy>("age");
   const [selected, setSelected] = useState<number | null>(null);
   const focus = focusOf(trail);
-  const polled = usePoll(`${focus.id}`, (signal) => askTree(focus, signal), EVERY_MS, paused);
+  const polled = usePoll(`${focus.id}`, (signal) => askTree(focus, signal), EVERY_MS, quiet);
   const forest = useForest(polled.answer, focus.above);
   const search = useSearch(forest);
   const back = useCallback(() => setTrail((before) => (before.length > 1 ? before.slice(0, -1) : before)), []);
@@ -36,7 +39,7 @@ export function TreePanel({ paused }: { paused: boolean }) {
   if (forest && (polled.topic === `${focus.id}` || forest.node(focus.id))) covered.current = focus;
   const is_empty = forest !== null && forest.answer.num_tokens === 0;
   return (
-    <section class="panel tree" aria-labelledby="tree-title">
+    <section class="panel tree" aria-labelledby="tree-title" ref={panel}>
       <header>
         <h2 id="tree-title">Radix tree</h2>
         {forest && <span class="muted small number">{sizeInWords(forest.answer)}</span>}
@@ -65,7 +68,7 @@ export function TreePanel({ paused }: { paused: boolean }) {
               <NodeDetails
                 key={selected}
                 id={selected}
-                paused={paused}
+                paused={quiet}
                 onClose={() => setSelected(null)}
                 onZoom={() => setTrail(nodeTrail(trail, selected, forest))}
               />
