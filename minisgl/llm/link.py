@@ -8,7 +8,7 @@ from typing import Protocol
 
 from minisgl.llm.router import Sink
 from minisgl.message import Question, UserMsg
-from minisgl.message.types import AnswerT
+from minisgl.message.questions import AnswerT
 
 
 class Link(Protocol):

@@ -27,7 +27,7 @@ from minisgl.message import (
     TokenReply,
     UserMsg,
 )
-from minisgl.message.types import AnswerT
+from minisgl.message.questions import AnswerT
 from minisgl.message.wire import News
 from minisgl.tokenizer import load_tokenizer
 from minisgl.utils.garbage import return_free_memory

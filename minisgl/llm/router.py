@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from minisgl.message import NextTokens, Question, Reply, TokenNews, TokenReply
-from minisgl.message.types import AnswerT
+from minisgl.message.questions import AnswerT
 
 
 class Arrival(NamedTuple):

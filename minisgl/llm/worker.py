@@ -21,7 +21,7 @@ from minisgl.message import (
     ShutdownMsg,
     UserMsg,
 )
-from minisgl.message.types import AnswerT
+from minisgl.message.questions import AnswerT
 from minisgl.scheduler.loop import Loop
 from minisgl.utils.logging import get_logger
 

@@ -3,22 +3,14 @@
 `wire` and `sockets`, which carry them to another process, need the packages of the extra "server".
 """
 
-from minisgl.message.activity import RequestNow, Sizes, StepRecord
+from minisgl.message.activity import Activity, RequestNow, Sizes, StepRecord
 from minisgl.message.capacity import hit_rates
-from minisgl.message.queues import Inbox, LocalQueue, Outbox
-from minisgl.message.startup import EngineFailed, EngineInfo, EngineReady, LoadProgress
-from minisgl.message.types import (
-    AbortMsg,
-    Activity,
+from minisgl.message.questions import (
     ActivityMsg,
     ActivityReply,
     CountReply,
-    EngineStats,
     ExplainMsg,
     ExplainReply,
-    FinishMsg,
-    FinishReason,
-    NextTokens,
     NodeMsg,
     NodeReply,
     PathMsg,
@@ -26,16 +18,25 @@ from minisgl.message.types import (
     ProbeMsg,
     PurgeMsg,
     Question,
-    Reply,
-    RequestMsg,
-    ShutdownMsg,
     SlowQuestion,
     StatsMsg,
     StatsReply,
-    TokenNews,
-    TokenReply,
     TreeMsg,
     TreeReply,
+)
+from minisgl.message.queues import Inbox, LocalQueue, Outbox
+from minisgl.message.startup import EngineFailed, EngineInfo, EngineReady, LoadProgress
+from minisgl.message.stats import EngineStats
+from minisgl.message.types import (
+    AbortMsg,
+    FinishMsg,
+    FinishReason,
+    NextTokens,
+    Reply,
+    RequestMsg,
+    ShutdownMsg,
+    TokenNews,
+    TokenReply,
     UserMsg,
 )
 

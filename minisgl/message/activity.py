@@ -9,6 +9,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from minisgl.message.stats import EngineStats
+
 State = Literal["waiting", "prefill", "decode"]
 
 
@@ -72,6 +74,18 @@ class RequestNow(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only
     arrived_s: float
     admitted_s: float | None
     waits_for: int | None
+
+
+class Activity(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What an engine does. steps: of the last 512, those that were asked for. next_step: to go on with.
+
+    requests: those that run, then those that wait, 512 at most.
+    """
+
+    stats: EngineStats
+    steps: list[StepRecord]
+    next_step: int
+    requests: list[RequestNow]
 
 
 def pack_uids(uids: npt.NDArray[np.int64] | Sequence[int]) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minisgl.core import CAPACITY_FACTORS
-from minisgl.message.types import EngineStats
+from minisgl.message.stats import EngineStats
 
 
 def hit_rates(stats: EngineStats) -> list[tuple[float, float | None]]:

@@ -13,32 +13,25 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
-from minisgl.message.startup import EngineFailed, EngineReady, LoadProgress
-from minisgl.message.types import (
-    AbortMsg,
+from minisgl.message.questions import (
     ActivityMsg,
     ActivityReply,
     CountReply,
     ExplainMsg,
     ExplainReply,
-    FinishMsg,
-    NextTokens,
     NodeMsg,
     NodeReply,
     PathMsg,
     PathReply,
     ProbeMsg,
     PurgeMsg,
-    Reply,
-    RequestMsg,
-    ShutdownMsg,
     StatsMsg,
     StatsReply,
-    TokenReply,
     TreeMsg,
     TreeReply,
-    UserMsg,
 )
+from minisgl.message.startup import EngineFailed, EngineReady, LoadProgress
+from minisgl.message.types import AbortMsg, FinishMsg, NextTokens, Reply, RequestMsg, ShutdownMsg, TokenReply, UserMsg
 
 T = TypeVar("T")
 News = Reply | LoadProgress | EngineReady | EngineFailed

@@ -51,7 +51,7 @@ from minisgl.message import (
     TreeReply,
     UserMsg,
 )
-from minisgl.message.types import AnswerT
+from minisgl.message.questions import AnswerT
 from minisgl.tokenizer import Tokenizer
 
 _TOKENIZER = Tokenizer(make_tokenizer())
