@@ -171,6 +171,14 @@ def test_a_conversation_is_had_by_keyboard_alone(open_page: OpenPage) -> None:
     assert len(api.link.requests) == 3
 
 
+def test_the_list_of_conversations_has_the_keyboard_while_it_is_open(open_page: OpenPage) -> None:
+    page = open_page(Api(), viewport=PHONE)
+    page.keyboard.press("l")
+    expect(page.get_by_role("button", name="New conversation").first).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator(".conversations")).to_be_hidden()
+
+
 def test_tab_reaches_every_button_and_shows_where_it_is(open_page: OpenPage) -> None:
     page = open_page(Api(), viewport=NARROW)
     reached = set()

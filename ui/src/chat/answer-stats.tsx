@@ -34,7 +34,7 @@ export function AnswerLine({ stats, children }: { stats: AnswerStats; children: 
         {queueMs !== null && <Figure value={duration(queueMs / 1000)} name="queue" />}
         {firstMs !== null && <Figure value={duration(firstMs / 1000)} name="first token" />}
         <Figure value={duration(totalMs / 1000)} name="total" />
-        {speed !== null && <Figure value={speed.toFixed(speed < 10 ? 1 : 0)} name="tokens/s" />}
+        {speed !== null && <Figure value={speed < 10 ? speed.toFixed(1) : count(speed)} name="tokens/s" />}
         {end && <li class="end">{end}</li>}
         {explanation && prompt !== null && (
           <li>
@@ -58,8 +58,10 @@ function Figure({ value, name }: { value: string; name: string }) {
   );
 }
 
+const SHORTEST_MS = 5; // what came at once has no speed
+
 /** Of the tokens after the first one, as this page saw them come. */
 function speedOf({ generatedTokens, firstMs, totalMs }: AnswerStats): number | null {
-  if (generatedTokens === null || firstMs === null || generatedTokens < 2 || totalMs <= firstMs) return null;
+  if (generatedTokens === null || firstMs === null || generatedTokens < 2 || totalMs - firstMs < SHORTEST_MS) return null;
   return ((generatedTokens - 1) * 1000) / (totalMs - firstMs);
 }

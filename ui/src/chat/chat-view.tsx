@@ -54,6 +54,9 @@ export function ChatView() {
   const [edit, setEdit] = useState<Edit | null>(null);
   const [panel, setPanel] = useState<"list" | "sampling" | null>(null);
   useEffect(() => setEdit(null), [id]);
+  useEffect(() => {
+    if (panel === "list") document.querySelector<HTMLElement>(".conversations .new")?.focus();
+  }, [panel]);
 
   const conversation = current();
   const { turns } = conversation;

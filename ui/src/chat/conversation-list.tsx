@@ -15,7 +15,7 @@ export function ConversationList({ onChoice }: { onChoice: () => void }) {
   const [renamed, rename] = useState<string | null>(null);
   const [doomed, doom] = useState<Conversation | null>(null);
   return (
-    <nav class="conversations" aria-label="Conversations">
+    <nav class="conversations" aria-label="Conversations" onKeyDown={(event) => event.key === "Escape" && onChoice()}>
       <button
         class="new"
         title="New conversation (n)"
@@ -93,7 +93,9 @@ function Rename({ conversation, onEnd }: { conversation: Conversation; onEnd: ()
       onBlur={(event) => keep(event.currentTarget.value)}
       onKeyDown={(event) => {
         if (event.key === "Enter") keep(event.currentTarget.value);
-        if (event.key === "Escape") onEnd();
+        if (event.key !== "Escape") return;
+        event.stopPropagation(); // the list stays open
+        onEnd();
       }}
     />
   );

@@ -17,7 +17,7 @@ const CONTROLS: Control[] = [
   { name: "temperature", min: 0, max: 2, step: 0.05, fallback: "1", meaning: "0 always takes the likeliest token" },
   { name: "top_p", min: 0, max: 1, step: 0.01, fallback: "1", meaning: "choose among the likeliest tokens with this probability together" },
   { name: "top_k", min: -1, step: 1, fallback: "all", meaning: "choose among so many of the likeliest tokens" },
-  { name: "max_tokens", min: 1, step: 1, fallback: "to the end of the context", meaning: "longest answer" },
+  { name: "max_tokens", min: 1, step: 1, fallback: "no limit", meaning: "longest answer" },
   { name: "seed", min: 0, step: 1, fallback: "random", meaning: "the same seed gives the same answer" },
 ];
 
