@@ -23,6 +23,8 @@ interface Props {
   /** of the y axis and the legend */
   format: (value: number) => string;
   formatX: (value: number) => string;
+  /** the y axis has whole numbers only */
+  whole?: boolean;
   /** upper end of the y axis, if it does not follow the values */
   top?: number;
   /** ends of the x axis; else those of the values */
@@ -34,6 +36,7 @@ interface Props {
   rest?: number;
 }
 
+const WHOLE = Array.from({ length: 10 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
 const HEIGHT = 132;
 
 /** A small chart in a card. The legend has the last values, or those under the pointer. */
@@ -44,6 +47,7 @@ export function Chart({
   stacked = false,
   format,
   formatX,
+  whole = false,
   top,
   xRange,
   logarithmic = false,
@@ -66,6 +70,7 @@ export function Chart({
       stacked,
       format,
       formatX,
+      whole,
       top,
       xRange,
       logarithmic,
@@ -125,6 +130,7 @@ interface PlotWish {
   stacked: boolean;
   format: (value: number) => string;
   formatX: (value: number) => string;
+  whole: boolean;
   top: number | undefined;
   xRange: ((first: number) => [number, number]) | undefined;
   logarithmic: boolean;
@@ -137,6 +143,7 @@ function plotOptions({
   stacked,
   format,
   formatX,
+  whole,
   top,
   xRange,
   logarithmic,
@@ -175,7 +182,14 @@ function plotOptions({
           ? { splits: (plot: uPlot) => [...plot.data[0]], filter: (_plot: uPlot, splits: number[]) => splits }
           : {}),
       },
-      { ...axis, size: 46, gap: 4, values: (_plot, values) => values.map(format), space: 28 },
+      {
+        ...axis,
+        size: 46,
+        gap: 4,
+        space: 28,
+        values: (_plot, values) => values.map(format),
+        ...(whole ? { incrs: WHOLE } : {}),
+      },
     ],
     series: [{}, ...drawn.map((line) => seriesOf(line, stacked))],
     hooks: { setCursor: [(plot) => onPoint(plot.cursor.idx ?? null)] },

@@ -16,13 +16,13 @@ export function Charts({ points, answer }: { points: Point[]; answer: Activity }
   const shared = { xs, xRange: times, formatX: ago };
   return (
     <div class="charts">
-      <Chart {...shared} title="Pool, tokens" lines={lines.pool} stacked format={count} />
+      <Chart {...shared} title="Pool, tokens" lines={lines.pool} stacked format={count} whole />
       <Chart {...shared} title="Prompt tokens by cause" lines={lines.causes} stacked top={1} format={percent} />
-      <Chart {...shared} title="Tokens a second" lines={lines.tokens} format={count} />
-      <Chart {...shared} title="Requests" lines={lines.requests} format={count} />
+      <Chart {...shared} title="Tokens a second" lines={lines.tokens} format={count} whole />
+      <Chart {...shared} title="Requests" lines={lines.requests} format={count} whole />
       <Chart {...shared} title="Time to the first token" lines={lines.first} format={duration} />
       <Chart {...shared} title="Time between tokens" lines={lines.gap} format={duration} />
-      <Chart {...shared} title="Evicted tokens a second" lines={lines.evicted} format={count} />
+      <Chart {...shared} title="Evicted tokens a second" lines={lines.evicted} format={count} whole />
       <CapacityChart answer={answer} />
     </div>
   );
