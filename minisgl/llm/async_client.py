@@ -14,7 +14,8 @@ from minisgl.llm.explained import Explained
 from minisgl.llm.run import Mail, OnNews, OnOver, Run
 from minisgl.llm.submission import Delta
 from minisgl.llm.text_threads import in_thread, size_of
-from minisgl.message import Activity, EngineStats
+from minisgl.message import Activity, EngineStats, SlowQuestion
+from minisgl.message.questions import AnswerT
 from minisgl.tokenizer import Tokenizer
 from minisgl.utils.arrays import NO_IDS, Int32Array
 
@@ -135,12 +136,12 @@ class AsyncClient:
         return await self._explain(ids, cache_salt)
 
     async def tree(self, node: int | None, max_nodes: int, head_len: int) -> TreePicture | None:
-        """As `Client.ask_tree`."""
-        return await asyncio.wrap_future(self.client.ask_tree(node, max_nodes, head_len))
+        """As `Client.tree_question`."""
+        return await self._ask(self.client.tree_question(node, max_nodes, head_len))
 
     async def node_use(self, node: int, tail_len: int) -> NodeUse | None:
-        """As `Client.ask_node`."""
-        return await asyncio.wrap_future(self.client.ask_node(node, tail_len))
+        """As `Client.node_question`."""
+        return await self._ask(self.client.node_question(node, tail_len))
 
     async def place(self, prompt: Prompt, *, cache_salt: str = "") -> Place:
         """Where in the tree this prompt lies. ValueError for one that can never run."""
@@ -165,6 +166,14 @@ class AsyncClient:
     async def flush_cache(self) -> None:
         """Nothing that was cached until now is matched any more; requests that run keep what they hold."""
         await asyncio.wrap_future(self.client.purge_cache())
+
+    async def _ask(self, question: SlowQuestion[AnswerT]) -> AnswerT:
+        """Who is cancelled leaves no work behind: answers that nobody waits for must not hold up others."""
+        try:
+            return await asyncio.wrap_future(self.client.ask(question))
+        except asyncio.CancelledError:
+            self.client.leave(question)
+            raise
 
     async def _place(self, ids: Int32Array, cache_salt: str) -> Place:
         return Place(len(ids), await asyncio.wrap_future(self.client.ask_path(ids, cache_salt)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from minisgl.core import Explanation, Limits, SamplingParams
-from minisgl.core.picture import MAX_PICTURE_NODES, NodeUse, TreePath, TreePicture
+from minisgl.core.picture import MAX_PICTURE_NODES, TreePath
 from minisgl.core.seeds import choice_seed
 from minisgl.llm.encoder import Encoder, Messages, Prompt, check_salt
 from minisgl.llm.link import Link
@@ -26,10 +26,12 @@ from minisgl.message import (
     PathMsg,
     ProbeMsg,
     PurgeMsg,
+    SlowQuestion,
     StatsMsg,
     TreeMsg,
     UserMsg,
 )
+from minisgl.message.questions import AnswerT
 from minisgl.tokenizer import Tokenizer
 from minisgl.utils.arrays import NO_IDS, Int32Array
 
@@ -128,18 +130,27 @@ class Client:
         self._check_question(input_ids, cache_salt)
         return self._link.ask(ExplainMsg(next(self._uids), input_ids, cache_salt))
 
-    def ask_tree(self, node: int | None, max_nodes: int, head_len: int) -> Future[TreePicture | None]:
-        """The prefix cache's trees, or what is below a node; None if it is gone. The largest `max_nodes` nodes.
+    def tree_question(self, node: int | None, max_nodes: int, head_len: int) -> TreeMsg:
+        """To `ask`: the prefix cache's trees, or what is below a node, the largest `max_nodes` nodes; None if it is gone.
 
         head_len: so many of each one's first token ids. ValueError for a number of nodes out of range.
         """
         if not 1 <= max_nodes <= MAX_PICTURE_NODES:
             raise ValueError(f"max_nodes={max_nodes} is not between 1 and {MAX_PICTURE_NODES}")
-        return self._link.ask(TreeMsg(next(self._uids), node, max_nodes, head_len))
+        return TreeMsg(next(self._uids), node, max_nodes, head_len)
 
-    def ask_node(self, node: int, tail_len: int) -> Future[NodeUse | None]:
-        """Who uses a node; None if it is gone. tail_len: so many of the last token ids of its path."""
-        return self._link.ask(NodeMsg(next(self._uids), node, tail_len))
+    def node_question(self, node: int, tail_len: int) -> NodeMsg:
+        """To `ask`: who uses a node; None if it is gone. tail_len: so many of the last token ids of its path."""
+        return NodeMsg(next(self._uids), node, tail_len)
+
+    def ask(self, question: SlowQuestion[AnswerT]) -> Future[AnswerT]:
+        """Have it worked on, a little at every step."""
+        return self._link.ask(question)
+
+    def leave(self, question: SlowQuestion[Any]) -> None:
+        """Nobody waits for its answer any more: there will be none, and no more work for it."""
+        self._link.forget(question.uid)
+        self._link.abort(question.uid)
 
     def ask_path(self, input_ids: Int32Array, cache_salt: str = "") -> Future[TreePath]:
         """Where a prompt lies in the tree. ValueError for one that can never run."""

@@ -25,11 +25,11 @@ class Link(Protocol):
         ...
 
     def abort(self, uid: int) -> None:
-        """Stop `uid`; its last reply says so."""
+        """Stop `uid`; its last reply says so. Of a `SlowQuestion`: no more work for its answer."""
         ...
 
     def forget(self, uid: int) -> None:
-        """The reader of `uid` has left: no more replies."""
+        """The reader of `uid` has left: no more replies, and no answer."""
         ...
 
     def ask(self, question: Question[AnswerT]) -> Future[AnswerT]:

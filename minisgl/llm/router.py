@@ -63,6 +63,7 @@ class Router:
     def forget(self, uid: int) -> None:
         with self._lock:
             self._sinks.pop(uid, None)
+            self._answers.pop(uid, None)
 
     def send(self, replies: list[Reply]) -> None:
         """Pass on the replies of one step. Sinks are called without the lock, so they may come back here."""

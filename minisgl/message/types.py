@@ -38,7 +38,10 @@ class UserMsg:
 
 @dataclass(frozen=True, slots=True)
 class AbortMsg:
-    """Stop this request and answer with finish_reason "abort"; unknown or finished uids are ignored."""
+    """Stop this request and answer with finish_reason "abort"; unknown or finished uids are ignored.
+
+    Of a question that is being worked on: nobody waits for its answer, and there will be none.
+    """
 
     uid: int
 

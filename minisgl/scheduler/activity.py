@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import cast
 
+from msgspec.structs import replace
+
+from minisgl.core.picture import NodeUse
+from minisgl.kvcache.base import BaseCacheHandle, Watch
 from minisgl.message import RequestNow
 from minisgl.message.activity import State
-from minisgl.scheduler.request import Request
+from minisgl.scheduler.request import Request, RequestState
 from minisgl.scheduler.waiting import Waiting
 
 MAX_SHOWN = 512  # requests: so many take a millisecond
@@ -21,6 +25,25 @@ def requests_now(admitted: Iterable[Request], waiting: Iterable[Waiting], starte
     for each in islice(waiting, MAX_SHOWN - len(shown)):
         shown.append(_shown(each.request, each.leader, started_at))
     return shown
+
+
+def held_prefixes(admitted: Iterable[Request]) -> dict[int, BaseCacheHandle]:
+    """What those that run have locked in the cache, by uid."""
+    running = (request for request in admitted if request.is_running)
+    return {request.uid: request.allocation.handle for request in running if request.allocation is not None}
+
+
+def watches_of(waiting: Iterable[Waiting]) -> dict[int, Watch]:
+    """Where in the cache they would begin, by uid."""
+    return {each.request.uid: each.watch for each in waiting if each.watch is not None}
+
+
+def with_states(use: NodeUse, admitted: Mapping[int, Request]) -> NodeUse:
+    """The same with what its users are at, of those that still run."""
+    running = [request for uid in use.users if (request := admitted.get(uid)) and request.is_running]
+    is_prefill = (request.state is RequestState.PREFILL for request in running)
+    states = ["prefill" if each else "decode" for each in is_prefill]
+    return replace(use, users=[request.uid for request in running], states=states)
 
 
 def _shown(request: Request, leader: Request | None, started_at: float) -> RequestNow:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from minisgl.kvcache.base import Namespace, Slices
 from minisgl.message import (
+    Activity,
     ActivityMsg,
     ActivityReply,
     CountReply,
@@ -25,6 +26,7 @@ from minisgl.message import (
     TreeMsg,
     TreeReply,
 )
+from minisgl.scheduler.activity import held_prefixes, requests_now, watches_of, with_states
 
 if TYPE_CHECKING:
     from minisgl.scheduler.scheduler import Scheduler
@@ -42,7 +44,7 @@ def answer(question: Question[Any], scheduler: Scheduler) -> Reply:
         namespace = None if question.cache_salt is None else Namespace(question.cache_salt)
         return CountReply(question.uid, scheduler.purge(namespace, question.prefix))
     if isinstance(question, ActivityMsg):
-        return ActivityReply(question.uid, scheduler.activity(question.since))
+        return ActivityReply(question.uid, _activity(scheduler, question.since))
     if isinstance(question, PathMsg):
         path = scheduler.cache_manager.prefix_cache.path(question.input_ids[:-1], Namespace(question.cache_salt))
         return PathReply(question.uid, path)
@@ -59,5 +61,13 @@ def inquire(question: SlowQuestion[Any], scheduler: Scheduler) -> Slices[Reply]:
         picture = yield from cache.picture(question.node, question.max_nodes, question.head_len)
         return TreeReply(question.uid, picture)
     assert isinstance(question, NodeMsg), question
-    use = yield from cache.use(question.node, scheduler.held_prefixes(), scheduler.watches(), question.tail_len)
-    return NodeReply(question.uid, None if use is None else scheduler.with_states(use))
+    handles, watches = held_prefixes(scheduler.admitted.values()), watches_of(scheduler.waiting)
+    use = yield from cache.use(question.node, handles, watches, question.tail_len)
+    return NodeReply(question.uid, None if use is None else with_states(use, scheduler.admitted))
+
+
+def _activity(scheduler: Scheduler, since: int) -> Activity:
+    """What was done from step `since` on, and what is being done."""
+    steps, next_step = scheduler.recorder.since(since)
+    requests = requests_now(scheduler.admitted.values(), scheduler.waiting, scheduler.recorder.started_at)
+    return Activity(scheduler.stats(), steps, next_step, requests)

@@ -73,7 +73,7 @@ class Recorder:
         self._manager = manager
         self._admission = admission
         self._admitted = admitted
-        self._started_at = started_at
+        self.started_at = started_at
         self._sink: Sink | None = None
         self._kept_until = 0.0
         self._kept: deque[StepRecord] = deque(maxlen=KEPT_STEPS)
@@ -175,7 +175,7 @@ class Recorder:
     def _record(self, turn: Turn) -> StepRecord:
         return StepRecord(
             step=turn.step,
-            begin_s=turn.begin - self._started_at,
+            begin_s=turn.begin - self.started_at,
             plan_s=turn.spent[PLAN],
             launch_s=turn.spent[LAUNCH],
             wait_s=turn.spent[WAIT],
@@ -184,7 +184,7 @@ class Recorder:
             device_s=self._on_clock(turn.device_s),
             prefills=turn.prefills,
             decodes=turn.decodes,
-            arrived=tuple((uid, at - self._started_at, length) for uid, at, length in turn.arrived),
+            arrived=tuple((uid, at - self.started_at, length) for uid, at, length in turn.arrived),
             admitted=tuple(turn.admitted),
             retracted=tuple(turn.retracted),
             finished=tuple(turn.finished),
@@ -206,7 +206,7 @@ class Recorder:
         )
 
     def _on_clock(self, device_s: tuple[float, float] | None) -> tuple[float, float] | None:
-        return None if device_s is None else (device_s[0] - self._started_at, device_s[1] - self._started_at)
+        return None if device_s is None else (device_s[0] - self.started_at, device_s[1] - self.started_at)
 
     def _keep(self, turn: Turn) -> None:
         record = self._record(turn)

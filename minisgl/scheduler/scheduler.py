@@ -10,28 +10,14 @@ run, and names rows of the previous output for tokens that are not known yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
-from msgspec.structs import replace
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from minisgl.core import CAUSES, Batch, BatchResult, Limits
-from minisgl.core.picture import NodeUse
 from minisgl.core.reqs import Reqs
 from minisgl.env import ENV
-from minisgl.kvcache.base import BaseCacheHandle, Namespace, Watch
+from minisgl.kvcache.base import Namespace
 from minisgl.kvcache.capacity_curve import CapacityCurve
-from minisgl.message import (
-    AbortMsg,
-    Activity,
-    EngineStats,
-    FinishMsg,
-    Question,
-    Reply,
-    RequestMsg,
-    SlowQuestion,
-    UserMsg,
-)
-from minisgl.scheduler.activity import requests_now
+from minisgl.message import AbortMsg, EngineStats, FinishMsg, Question, Reply, RequestMsg, SlowQuestion, UserMsg
 from minisgl.scheduler.admission import Admission
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.committer import Committer
@@ -42,8 +28,9 @@ from minisgl.scheduler.inquiries import Inquiries
 from minisgl.scheduler.planner import Planner
 from minisgl.scheduler.questions import answer, inquire
 from minisgl.scheduler.recorder import Recorder
-from minisgl.scheduler.request import Request, RequestState
+from minisgl.scheduler.request import Request
 from minisgl.scheduler.reserve import RESERVES
+from minisgl.scheduler.waiting import Waiting
 from minisgl.utils.arrays import NO_IDS, Int32Array
 
 
@@ -109,6 +96,16 @@ class Scheduler:
     def has_work(self) -> bool:
         return bool(self._admission or self._admitted)
 
+    @property
+    def admitted(self) -> Mapping[int, Request]:
+        """By uid, in order of admission: those that run, and those that are over but in flight."""
+        return self._admitted
+
+    @property
+    def waiting(self) -> Collection[Waiting]:
+        """Those that wait, as they came."""
+        return self._admission.waiting
+
     def check_integrity(self) -> None:
         """Recount what the cache manager and the queue hold; AssertionError naming what is wrong."""
         self.cache_manager.check_integrity()
@@ -123,17 +120,18 @@ class Scheduler:
                 self._submit(msg)
             elif isinstance(msg, AbortMsg):
                 self._endings.abort(msg.uid)
+                self._inquiries.drop(msg.uid)
             elif isinstance(msg, FinishMsg):
                 self._endings.finish_at(msg.uid, msg.num_tokens)
             elif isinstance(msg, SlowQuestion):
-                self._inquiries.add(inquire(msg, self))
+                self._inquiries.add(msg.uid, inquire(msg, self))
             elif isinstance(msg, Question):
                 self._replies.append(answer(msg, self))
 
     @property
     def is_asked(self) -> bool:
-        """Whether somebody waits for an answer that `work_on_answers` makes, or has made and nobody has sent yet."""
-        return bool(self._inquiries or self._replies)
+        """Whether somebody waits for an answer that `work_on_answers` makes."""
+        return bool(self._inquiries)
 
     def work_on_answers(self) -> None:
         """A millisecond or two of what questions that take longer need."""
@@ -157,29 +155,6 @@ class Scheduler:
         """Sizes now and totals since the start."""
         num_running = sum(request.is_running for request in self._admitted.values())
         return self._counters.with_sizes(self.cache_manager, num_running, len(self._admission))
-
-    def activity(self, since: int) -> Activity:
-        """What was done from step `since` on, and what is being done."""
-        steps, next_step = self.recorder.since(since)
-        waiting, started_at = self._admission.waiting, self._counters.started_at
-        return Activity(self.stats(), steps, next_step, requests_now(self._admitted.values(), waiting, started_at))
-
-    def held_prefixes(self) -> dict[int, BaseCacheHandle]:
-        """What running requests have locked in the cache, by uid."""
-        running = (request for request in self._admitted.values() if request.is_running)
-        return {request.uid: request.allocation.handle for request in running if request.allocation is not None}
-
-    def with_states(self, use: NodeUse) -> NodeUse:
-        """The same with what its users are at, of those that still run."""
-        running = [request for uid in use.users if (request := self._admitted.get(uid)) and request.is_running]
-        is_prefill = (request.state is RequestState.PREFILL for request in running)
-        states = ["prefill" if each else "decode" for each in is_prefill]
-        return replace(use, users=[request.uid for request in running], states=states)
-
-    def watches(self) -> dict[int, Watch]:
-        """Where in the cache waiting requests would begin, by uid."""
-        waiting = self._admission.waiting
-        return {each.request.uid: each.watch for each in waiting if each.watch is not None}
 
     def count_host_time(self, seconds: float) -> None:
         """So long the host has worked for a step: for `stats`, nothing is decided by it."""

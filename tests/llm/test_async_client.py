@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterable
+from concurrent.futures import Future
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from support.tiny_model import EOS, make_tokenizer
 from minisgl.core import ContextLengthError, SamplingParams
 from minisgl.llm import AsyncClient, Delta, EngineDied, Output
 from minisgl.llm.run import Run
-from minisgl.message import EngineStats, UserMsg
+from minisgl.message import EngineStats, Question, TreeReply, UserMsg
+from minisgl.message.questions import AnswerT
 from minisgl.tokenizer import Tokenizer
 from minisgl.utils.arrays import Int32Array
 
@@ -334,3 +336,23 @@ def test_what_comes_after_the_loop_has_closed_is_not_kept() -> None:
         time.sleep(0.01)
     assert client._mail is not None
     assert client._mail._arrived == []
+
+
+def test_who_stops_waiting_for_a_tree_leaves_no_work_behind() -> None:
+    class SilentLink(ScriptedLink):
+        def ask(self, question: Question[AnswerT]) -> Future[AnswerT]:
+            self.asked_uid = question.uid
+            return self._router.expect(question)
+
+        def answer_late(self) -> None:
+            self._router.send([TreeReply(self.asked_uid, None)])
+
+    async def main() -> None:
+        link = SilentLink()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await make_engine_client(link=link).tree(None, 100, 0)
+        assert link.aborted == [link.asked_uid]
+        link.answer_late()
+
+    asyncio.run(main())

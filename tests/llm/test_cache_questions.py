@@ -208,20 +208,20 @@ def test_the_tree_is_drawn_who_uses_a_node_is_told_and_a_prompt_is_found(llm: LL
     llm.generate(TEXT, ONE)
     llm.generate(f"{TEXT[:9]}else", ONE, cache_salt="a")
     client = llm.client
-    picture = client.ask_tree(None, 100, 4).result()
+    picture = client.ask(client.tree_question(None, 100, 4)).result()
     assert picture is not None
     assert (picture.num_tokens, picture.num_namespaces, picture.salts) == (len(TEXT) + 13, 2, ["", "a"])
     ids = np.array(llm.tokenizer(TEXT).input_ids, np.int32)
     path = client.ask_path(ids).result()
     assert (path.ids, path.matched_tokens) == (picture.ids[:2], len(TEXT) - 1)
-    use = client.ask_node(path.ids[-1], 3).result()
+    use = client.ask(client.node_question(path.ids[-1], 3)).result()
     assert use is not None
     assert (use.path_tokens, use.users, use.tail.tolist()) == (len(TEXT), [], ids[-3:].tolist())
-    assert client.ask_node(10**6, 3).result() is None
-    assert client.ask_tree(10**6, 1, 0).result() is None
+    assert client.ask(client.node_question(10**6, 3)).result() is None
+    assert client.ask(client.tree_question(10**6, 1, 0)).result() is None
 
 
 @pytest.mark.parametrize("max_nodes", [0, 20_001])
 def test_a_picture_of_too_many_nodes_or_none_is_refused(llm: LLM, max_nodes: int) -> None:
     with pytest.raises(ValueError, match=f"max_nodes={max_nodes} is not between 1 and 20000"):
-        llm.client.ask_tree(None, max_nodes, 0)
+        llm.client.tree_question(None, max_nodes, 0)

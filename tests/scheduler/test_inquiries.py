@@ -141,3 +141,13 @@ def test_a_few_are_under_way_at_once_and_all_are_answered(serving: Serving) -> N
             assert answered[0].uid == 900
     assert sorted(reply.uid for reply in answered) == [*range(900, 909)]
     assert [reply.uid for reply in answered[:4]] == [900, 901, 902, 903]
+
+
+def test_what_nobody_waits_for_is_not_worked_on_any_more(serving: Serving) -> None:
+    serving.inbox.send([TreeMsg(900 + i) for i in range(9)])
+    step(serving)
+    serving.inbox.send([AbortMsg(uid) for uid in (900, 901, 902, 903, 906, 907, 17)])
+    answered: list[Any] = []
+    while serving.scheduler.is_asked:
+        answered += answers_of(step(serving))
+    assert [reply.uid for reply in answered] == [904, 905, 908]

@@ -62,7 +62,7 @@ def with_clock(serving: Serving, monkeypatch: pytest.MonkeyPatch, overlap: bool)
 def test_the_parts_of_a_turn_are_what_it_took(monkeypatch: pytest.MonkeyPatch, overlap: bool) -> None:
     serving = Serving()
     clock = with_clock(serving, monkeypatch, overlap)
-    serving.scheduler.recorder._started_at = 0.0
+    serving.scheduler.recorder.started_at = 0.0
     steps = recorded(serving, [[5, 6, 7]])
     at = 0.0
     for step in steps:
@@ -150,7 +150,7 @@ def test_a_step_has_the_times_of_its_own_batch(overlap: bool) -> None:
         return TimedOutput(serving.engine.forward(forward_input), (step, step + 0.5))
 
     serving.loop = Loop(serving.scheduler, forward, serving.inbox, serving.outbox, overlap)
-    serving.scheduler.recorder._started_at = 0.0
+    serving.scheduler.recorder.started_at = 0.0
     serving.submit([5, 6, 7], max_tokens=4)
     serving.step()  # a batch that nobody had looked at yet when it was launched
     activity(serving)
