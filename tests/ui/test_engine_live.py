@@ -64,6 +64,7 @@ def test_the_tree_changes_and_lanes_appear_while_eight_clients_chat(open_page: O
         lanes.wait_for()
         assert painted(lanes) > 500
         expect(page.locator(".lanes header")).to_contain_text(re.compile("[1-9] running"))
+        page.locator(".requests").scroll_into_view_if_needed()
         expect(page.locator(".requests tbody .row-button").nth(4)).to_be_visible()
     expect(page.locator(".headline-causes")).to_contain_text("cached")
 
