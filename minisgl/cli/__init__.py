@@ -38,11 +38,16 @@ def _fill_standard_streams() -> None:
 
 
 def _fail(error: Exception) -> None:
-    """One line on stderr and exit code 2; with MINISGL_LOG_LEVEL=DEBUG the traceback too."""
+    """One line on stderr, harmless to a terminal whoever wrote it, and exit code 2.
+
+    With MINISGL_LOG_LEVEL=DEBUG the traceback too.
+    """
     import logging
 
     import typer
 
+    from minisgl.cli.session import printable
+
     logging.getLogger("minisgl.cli").debug("traceback of the error below", exc_info=error)
-    typer.secho(f"error: {error}", fg="red", err=True)
+    typer.secho(f"error: {printable(str(error))}", fg="red", err=True)
     sys.exit(2)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from http import HTTPStatus
 
-import msgspec
-
-from minisgl.cli.api_client import ApiClient, message_of
+from minisgl.cli.api_client import ApiClient, message_of, read_answer
 from minisgl.message import RequestNow, Sizes, StepRecord
 from minisgl.message.activity import pack_uids
 from minisgl.server.schema.activity import ActivityNow, OpenRequest, Step
@@ -37,10 +35,7 @@ class ActivityFeed:
             raise OSError(message_of(body, status))
         if status != HTTPStatus.OK:
             raise ValueError(f"{PATH}: {message_of(body, status)}")
-        try:
-            activity = msgspec.json.decode(body, type=ActivityNow)
-        except msgspec.DecodeError as error:
-            raise ValueError(f"{PATH}: this is not what minisgl answers: {error}") from error
+        activity = read_answer(PATH, body, ActivityNow)
         self.has_restarted = activity.now_s < self._now_s
         if self.has_restarted:
             activity.steps = []

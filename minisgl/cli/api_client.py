@@ -5,11 +5,14 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from minisgl.cli.address import Address
 
 TIMEOUT_S = 600.0  # of silence: a server computes a long prompt for a while
+T = TypeVar("T")
 
 
 class ApiClient:
@@ -21,15 +24,15 @@ class ApiClient:
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """The answer. ValueError with the server's reason when it refuses; OSError when it cannot be reached."""
+    def ask(self, method: str, path: str, answer_type: type[T], body: Any = None) -> T:
+        """The answer. ValueError with the server's reason when it refuses, and for an answer that is of another type.
+
+        OSError when it cannot be reached.
+        """
         status, raw = self.answer(method, path, body)
         if status != 200:
             raise ValueError(f"{path}: {message_of(raw, status)}")
-        try:
-            return json.loads(raw)
-        except ValueError:
-            raise ValueError(f"{path}: {message_of(raw, status)}") from None
+        return read_answer(path, raw, answer_type)
 
     def answer(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
         """Status and body of the response. OSError when the server cannot be reached."""
@@ -61,9 +64,17 @@ class ApiClient:
         return connection.getresponse()
 
 
+def read_answer(path: str, body: bytes, answer_type: type[T]) -> T:
+    """ValueError for what another server may answer there, or one of another version."""
+    try:
+        return msgspec.json.decode(body, type=answer_type)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"{path}: this is not what minisgl answers: {error}") from error
+
+
 def message_of(body: bytes, status: int) -> str:
     """Why a server refused, in its own words if it has some."""
     try:
         return str(json.loads(body)["error"]["message"])
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         return f"HTTP {status}: {body[:120].decode(errors='replace').strip()}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 from rich.console import Console
 
@@ -81,10 +82,12 @@ def _check(url: str | None, api_key: str | None, offline: Sequence[str]) -> None
 def _ask_server(prompts: Sequence[AskedPrompt], url: str, api_key: str | None) -> Iterator[Found]:
     from minisgl.cli.api_client import ApiClient
     from minisgl.cli.explain_report import Found
+    from minisgl.server.schema.explanation import ExplainedPrompt
 
     client = ApiClient(url, api_key)
     for prompt in prompts:
-        yield Found(prompt.where, client.ask("POST", "/cache/explain", prompt.body()))
+        answer = client.ask("POST", "/cache/explain", ExplainedPrompt, prompt.body())
+        yield Found(prompt.where, msgspec.to_builtins(answer))
 
 
 def _look_offline(prompts: Sequence[AskedPrompt], model: str, page_size: int, pool_tokens: int | None) -> list[Found]:

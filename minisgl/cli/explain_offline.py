@@ -58,9 +58,10 @@ class _Past:
         longest = max(map(len, prompts))
         num_pages = sum(div_ceil(len(ids), page_size) for ids in prompts)
         if pool_tokens is not None:
-            num_pages = pool_tokens // page_size
+            num_pages = min(num_pages, pool_tokens // page_size)  # what all of them need is as good as more
         if num_pages * page_size < longest:
-            raise ValueError(f"--pool-tokens {pool_tokens}: the longest prompt has {longest} tokens")
+            pages = "" if page_size == 1 else f", in pages of {page_size}"
+            raise ValueError(f"--pool-tokens {pool_tokens}: the longest prompt has {longest} tokens{pages}")
         self._manager = CacheManager(num_pages, page_size, 1, longest, "radix", ghost_tokens=num_pages * page_size)
 
     def add(self, ids: Int32Array) -> Explained:

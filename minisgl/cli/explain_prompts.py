@@ -60,7 +60,7 @@ def _parse_json(line: GivenPrompt) -> AskedPrompt:
     """One of {"prompt": text} and {"messages": [...]}; other fields, as of a request's body, do not matter here."""
     try:
         found = json.loads(line.text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{line.where}: {error}") from None
     prompt, messages = (found.get("prompt"), found.get("messages")) if isinstance(found, dict) else (None, None)
     if isinstance(prompt, str) and messages is None:

@@ -55,7 +55,7 @@ def show(found: Sequence[Found], console: Console) -> None:
 
 def _lines(found: Found) -> Iterator[Text]:
     answer = found.answer
-    head = Text(f"{found.where}: {_tokens(answer['prompt_tokens'])}: ", "bold")
+    head = Text(f"{printable(found.where)}: {_tokens(answer['prompt_tokens'])}: ", "bold")
     yield head + Text(", ").join(
         Text(f"{tokens:,} {WORDS[cause]}{_when(cause, answer)}", STYLES.get(cause, "not bold"))
         for cause, tokens in answer["causes"].items()
@@ -81,9 +81,9 @@ def _when(cause: str, answer: Mapping[str, Any]) -> str:
 def _parting(found: Found) -> Iterator[Text]:
     """Both prompts around the position, and a mark below it."""
     around, left_at = found.answer["around"], found.answer["left_at"]
-    other = found.closest or "what came closest"
+    names = [printable(name) for name in (found.where, found.closest) if name]
+    other = names[1] if found.closest else "what came closest"
     yield Text(f"  It leaves {other} after {_tokens(left_at)}:")
-    names = [found.where, *([found.closest] if found.closest else [])]
     width, before = max(map(cell_len, names)), ("..." if left_at > REACH else "") + _quoted(around["before"])
     for name, after in zip(names, (around["after"], around.get("branch", "")), strict=False):
         padding = " " * (width - cell_len(name))

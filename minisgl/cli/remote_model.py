@@ -65,7 +65,7 @@ class RemoteModel:
         status, body = self._client.answer("GET", "/v1/models")
         try:
             return str(json.loads(body)["data"][0]["id"])
-        except (ValueError, LookupError, TypeError):
+        except (ValueError, LookupError, TypeError, RecursionError):
             raise ValueError(f"/v1/models: {message_of(body, status)}") from None
 
 

@@ -21,6 +21,7 @@ from minisgl.cli.api_client import ApiClient
 from minisgl.cli.top_frame import Frame
 from minisgl.cli.top_view import View
 from minisgl.env import ENV
+from minisgl.server.schema.info import ModelInfo
 
 TREE_EVERY_S = 5.0  # a large tree takes the engine some steps
 TREE_NODES = 64
@@ -62,7 +63,7 @@ class Watch:
         """OSError when the server cannot be reached or has no engine now, ValueError when it refuses."""
         activity = self._feed.ask()
         if self._view.activity is None or self._feed.has_restarted:
-            self._view.model = str(self._client.ask("GET", "/get_model_info")["model_path"])
+            self._view.model = self._client.ask("GET", "/get_model_info", ModelInfo).model_path
             self._view.prefixes = None
             self._tree_due = 0.0
         self._view.take(activity)

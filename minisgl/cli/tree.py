@@ -45,7 +45,8 @@ def run(
     form = form or _form_of(output)
     query = {"max_nodes": max_nodes or MAX_NODES.get(form), "node": node}
     given = urlencode({name: value for name, value in query.items() if value is not None})
-    answer = ApiClient(url, api_key or ENV.API_KEY.value).ask("GET", f"/inspect/tree{'?' if given else ''}{given}")
+    client = ApiClient(url, api_key or ENV.API_KEY.value)
+    answer = client.ask("GET", f"/inspect/tree{'?' if given else ''}{given}", dict[str, Any])
     drawn = _drawn(answer, form, url)
     if output is not None:
         output.write_text(drawn, encoding="utf-8")

@@ -133,7 +133,7 @@ def _request(line: str) -> TracedRequest:
 def _json_object(line: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"no JSON: {error}") from None
     if not isinstance(record, dict):
         raise ValueError(f"a JSON object was expected, not {line.strip()[:40]!r}")

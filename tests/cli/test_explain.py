@@ -143,8 +143,26 @@ def test_lines_of_json_are_texts_or_conversations(tmp_path: Path) -> None:
     )
 
 
+def test_a_pool_of_more_tokens_than_all_prompts_have_is_no_larger_than_they_need(model: str) -> None:
+    found = look(asked("abcdefgh", "abcdxyz"), model, 1, 10**12)
+    assert causes(found[1]) == {"hit": 4, "never_seen": 3}
+
+
+def test_a_pool_of_less_than_a_page_is_too_small_in_pages(model: str) -> None:
+    with pytest.raises(ValueError, match=r"--pool-tokens 3: the longest prompt has 3 tokens, in pages of 5"):
+        look(asked("abc", "abd"), model, 5, 3)
+
+
+def test_nor_can_the_name_of_a_file(model: str, tmp_path: Path) -> None:
+    file = tmp_path / "\x1b[2J.txt"
+    file.write_text("abcd\nabxy\n")
+    text = shown(*look(read_asked([], file, chat=False, system=None), model, 1, None))
+    assert "It leaves" in text
+    assert "\x1b" not in text
+
+
 @pytest.mark.parametrize(
-    "line", ["{", "[]", "{}", '{"prompt": 3}', '{"messages": []}', '{"prompt": "", "messages": [1]}']
+    "line", ["[" * 100_000, "{", "[]", "{}", '{"prompt": 3}', '{"messages": []}', '{"prompt": "", "messages": [1]}']
 )
 def test_a_line_that_is_no_prompt_is_named(line: str, tmp_path: Path) -> None:
     file = tmp_path / "log.jsonl"
@@ -176,14 +194,15 @@ def test_a_server_is_asked_for_each_prompt_and_never_tells_the_other_one(
 ) -> None:
     questions = []
 
-    def ask(client: ApiClient, method: str, path: str, body: Any = None) -> Any:
+    def answer(client: ApiClient, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
         questions.append((method, path, body))
         around = {"before": "It is 12:", "after": "31. Answer"}
         evicted = {"evicted_s": 12.3, "evicted_tokens": 4096}
         causes = {"hit": 4, "evicted": 3, "never_seen": 2}
-        return {"prompt_tokens": 9, "cached_tokens": 4, "causes": causes, "left_at": 7, **evicted, "around": around}
+        fields = {"prompt_tokens": 9, "cached_tokens": 4, "causes": causes, "left_at": 7, "around": around}
+        return 200, json.dumps({**fields, **evicted, "segments": []}).encode()
 
-    monkeypatch.setattr(ApiClient, "ask", ask)
+    monkeypatch.setattr(ApiClient, "answer", answer)
     done = run("explain", "--chat", "Hi", "--url", "http://127.0.0.1:1")
     assert questions == [("POST", "/cache/explain", {"messages": CHAT})]
     assert done.out.splitlines() == [

@@ -51,6 +51,7 @@ def test_a_csv_file_knows_lengths_and_shares_nothing(tmp_path: Path):
     ("line", "error"),
     [
         ("{", "no JSON"),
+        ("[" * 100_000, "no JSON"),
         ("[1]", "a JSON object was expected"),
         ('{"in": 1, "out": 1, "runs": [[0, 1]]}', '"t" is None'),
         ('{"t": NaN, "in": 1, "out": 1, "runs": [[0, 1]]}', '"t" is nan'),

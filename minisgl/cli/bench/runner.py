@@ -65,7 +65,7 @@ async def _first_model(connections: Connections) -> str:
     body = b"".join(parts)
     try:
         return str(json.loads(body)["data"][0]["id"])
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         raise ValueError(f"/v1/models names no model (HTTP {status}: {message_of(body)}); --model does") from None
 
 
