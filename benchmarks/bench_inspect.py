@@ -69,7 +69,7 @@ def count_nodes(cache: RadixPrefixCache) -> int:
 
 def look(cache: RadixPrefixCache, max_nodes: int) -> tuple[TreePicture, list[float]]:
     """The picture, and the seconds of each of its slices."""
-    slices, spent = cache.picture(None, max_nodes, 0), list[float]()
+    slices, spent = cache.view.picture(None, max_nodes, 0), list[float]()
     while True:
         begun = time.thread_time()
         try:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import torch
 
-from minisgl.kvcache.base import (
+from minisgl.kvcache.base import BasePrefixCache
+from minisgl.kvcache.naive_cache import NaivePrefixCache
+from minisgl.kvcache.pool import MHAKVCache
+from minisgl.kvcache.radix_cache import RadixPrefixCache
+from minisgl.kvcache.types import (
     DEFAULT_EVICTION,
     PUBLIC,
     BaseCacheHandle,
-    BasePrefixCache,
     InsertResult,
     MatchResult,
     Namespace,
     SizeInfo,
     Watch,
 )
-from minisgl.kvcache.naive_cache import NaivePrefixCache
-from minisgl.kvcache.pool import MHAKVCache
-from minisgl.kvcache.radix_cache import RadixPrefixCache
 from minisgl.utils.registry import Registry
 
 PREFIX_CACHES: Registry[type[BasePrefixCache]] = Registry("prefix cache")

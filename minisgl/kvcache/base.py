@@ -7,110 +7,37 @@ Token ids and slots are int32 on the host, NumPy arrays or CPU tensors. A page i
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
 
 import torch
 
 from minisgl.core import Explanation, PrefixGroup, get_global_ctx
-from minisgl.core.picture import NodeUse, TreePath, TreePicture
+from minisgl.kvcache.types import (
+    DEFAULT_EVICTION,
+    PUBLIC,
+    BaseCacheHandle,
+    CachedRun,
+    Ids,
+    InsertResult,
+    MatchResult,
+    Namespace,
+    SizeInfo,
+    Watch,
+)
+from minisgl.kvcache.view import CacheView
 from minisgl.utils.arrays import NO_IDS, Int32Array
-
-Ids = torch.Tensor | Int32Array
-T = TypeVar("T")
-Slices = Generator[None, None, T]  # work in slices of a millisecond; between two of them the cache may change
-
-
-class Namespace(NamedTuple):
-    """Who shares cached prefixes: those whose namespaces are equal part by part. Parts are never joined to one text.
-
-    cache_salt: the client's. adapter: the name of what changes the weights, so that the same tokens have other KV.
-    """
-
-    cache_salt: str = ""
-    adapter: str = ""
-
-
-PUBLIC = Namespace()
-DEFAULT_EVICTION = "lru"
-
-
-class BaseCacheHandle(ABC):
-    """A prefix that was found or inserted. Its slots stay valid only while it is locked.
-
-    cached_len: its length in tokens, a multiple of the page size.
-    """
-
-    __slots__ = ("cached_len",)
-    cached_len: int
-
-    @abstractmethod
-    def get_matched_pages(self) -> Int32Array:
-        """[cached_len / page_size] page numbers, in order of position; a copy."""
-
-    @abstractmethod
-    def get_matched_indices(self) -> torch.Tensor:
-        """[cached_len] int32 slots, in order of position; a copy."""
-
-
-@dataclass(slots=True)
-class MatchResult:
-    """cuda_handle: the longest prefix on the device (the predecessor's name)."""
-
-    cuda_handle: BaseCacheHandle
-
-
-class InsertResult(NamedTuple):
-    """cached_len: tokens that were in the cache before this insertion: the caller's own pages for them are duplicates.
-
-    handle: everything inserted, not locked.
-    """
-
-    cached_len: int
-    handle: BaseCacheHandle
-
-
-class SizeInfo(NamedTuple):
-    """Cached tokens: evictable ones are locked by nobody, protected ones by somebody."""
-
-    evictable_size: int
-    protected_size: int
-
-    @property
-    def total_size(self) -> int:
-        return self.evictable_size + self.protected_size
-
-
-class CachedRun(NamedTuple):
-    """One node, for people to look at. depth: 0 below the root. head: its first token ids. length: of all of them."""
-
-    depth: int
-    head: Int32Array
-    length: int
-    ref_count: int
-
-
-class Watch:
-    """A waiting prompt's place in the cache.
-
-    cached_len: how many of its tokens are cached, in whole pages. The cache sets it, nobody else. It may be too small
-    until `advance_watches` has come to it; too large it never is.
-    """
-
-    __slots__ = ("cached_len",)
-
-    def __init__(self, cached_len: int) -> None:
-        self.cached_len = cached_len
 
 
 class BasePrefixCache(ABC):
     """Remembers which pages hold the KV of which token prefixes. Owns no tensors and no free pages.
 
     shares: whether a prefix inserted by one request can be matched by another (false: nothing is ever reused).
+    view: of what is cached, for people.
     """
 
     shares: ClassVar[bool]
+    view: CacheView
 
     def __init__(
         self,
@@ -242,27 +169,6 @@ class BasePrefixCache(ABC):
     @abstractmethod
     def runs(self, head_len: int) -> Iterator[CachedRun]:
         """Every node with its first `head_len` tokens, parents before children, older children first."""
-
-    @abstractmethod
-    def picture(self, number: int | None, max_nodes: int, head_len: int) -> Slices[TreePicture | None]:
-        """All trees, or what is below the node of that number; None if it is gone. Folded to at most `max_nodes` nodes.
-
-        head_len: how many of a node's first token ids are told. Exact if nothing changes until it is done; else a
-        proper tree all the same, see `folding`.
-        """
-
-    @abstractmethod
-    def use(
-        self, number: int, handles: Mapping[int, BaseCacheHandle], watches: Mapping[int, Watch], tail_len: int
-    ) -> Slices[NodeUse | None]:
-        """Who of these, by uid, leads through the node of that number; None if it is gone.
-
-        tail_len: how many of the last token ids of its path are told.
-        """
-
-    @abstractmethod
-    def path(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> TreePath:
-        """Where `match_prefix` would lead. Changes nothing."""
 
     @abstractmethod
     def reset(self) -> None:

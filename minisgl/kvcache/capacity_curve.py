@@ -21,8 +21,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from minisgl.core import CAPACITY_FACTORS
-from minisgl.kvcache.base import PUBLIC, Namespace
 from minisgl.kvcache.prefix_names import prefix_names
+from minisgl.kvcache.types import PUBLIC, Namespace
 from minisgl.utils.arrays import Int32Array
 
 MAX_FOLLOWED = 2**13  # prefixes on the whole stack: some 1.5 MB

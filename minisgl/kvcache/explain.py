@@ -8,13 +8,13 @@ from itertools import islice
 from typing import NamedTuple, cast
 
 from minisgl.core import Explanation
-from minisgl.kvcache.base import Namespace
 from minisgl.kvcache.ghost import Ghost, Place, fork_at
 from minisgl.kvcache.ghost_list import GhostList
 from minisgl.kvcache.radix_forest import RadixForest
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
 from minisgl.kvcache.radix_walk import seek
 from minisgl.kvcache.slots import Tokens
+from minisgl.kvcache.types import Namespace
 from minisgl.utils.math import align_down
 
 MAX_BRANCHES = 16  # of those that go on from where a prompt's whole pages end, the youngest: the closest is looked for

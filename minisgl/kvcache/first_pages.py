@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from itertools import islice
 
-from minisgl.kvcache.base import Namespace
 from minisgl.kvcache.radix_forest import RadixRoot
+from minisgl.kvcache.types import Namespace
 
 MAX_PAGES = 1 << 13
 MAX_NAMESPACES = 4  # of a page, the latest

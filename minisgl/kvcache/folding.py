@@ -12,9 +12,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush, heapreplace
 
-from minisgl.kvcache.base import Slices
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
 from minisgl.kvcache.radix_walk import path_len
+from minisgl.kvcache.view import Slices
 
 NODES_A_SLICE = 500  # about a millisecond
 

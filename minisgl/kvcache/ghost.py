@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minisgl.kvcache.base import Namespace
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
 from minisgl.kvcache.slots import INT32, Tokens, common_prefix_len
+from minisgl.kvcache.types import Namespace
 from minisgl.utils.math import align_down
 
 

@@ -6,7 +6,6 @@ import time
 from collections import deque
 from collections.abc import Iterable
 
-from minisgl.kvcache.base import Namespace
 from minisgl.kvcache.first_pages import FirstPages
 from minisgl.kvcache.ghost import (
     Ghost,
@@ -25,6 +24,7 @@ from minisgl.kvcache.radix_forest import RadixRoot
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
 from minisgl.kvcache.radix_walk import find_end
 from minisgl.kvcache.slots import Tokens
+from minisgl.kvcache.types import Namespace
 from minisgl.utils.math import align_down
 
 MAX_RUNS = 1 << 15  # however short they are: one takes up to 700 bytes beside its tokens

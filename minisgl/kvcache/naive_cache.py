@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 import numpy as np
 import torch
 
 from minisgl.core import Explanation, PrefixGroup
-from minisgl.core.picture import NodeUse, TreePath, TreePicture
-from minisgl.kvcache.base import (
+from minisgl.kvcache.base import BasePrefixCache
+from minisgl.kvcache.eviction import EVICTION_POLICIES
+from minisgl.kvcache.naive_view import NaiveView
+from minisgl.kvcache.types import (
     DEFAULT_EVICTION,
     PUBLIC,
     BaseCacheHandle,
-    BasePrefixCache,
     CachedRun,
     Ids,
     InsertResult,
     MatchResult,
     Namespace,
     SizeInfo,
-    Slices,
     Watch,
 )
-from minisgl.kvcache.eviction import EVICTION_POLICIES
 from minisgl.utils.arrays import NO_IDS, Int32Array
-
-ROOT = 1  # the number of the only node that is ever shown
 
 
 class NaiveCacheHandle(BaseCacheHandle):
@@ -60,6 +57,7 @@ class NaivePrefixCache(BasePrefixCache):
         """ValueError for a policy that there is not, although none is ever needed."""
         super().__init__(device, page_size, eviction, ghost_tokens)
         EVICTION_POLICIES[eviction]
+        self.view = NaiveView(self.page_size)
 
     def match_prefix(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> MatchResult:
         return MatchResult(NaiveCacheHandle())
@@ -124,25 +122,6 @@ class NaivePrefixCache(BasePrefixCache):
 
     def runs(self, head_len: int) -> Iterator[CachedRun]:
         return iter(())
-
-    def picture(self, number: int | None, max_nodes: int, head_len: int) -> Slices[TreePicture | None]:
-        """A root and nothing below it."""
-        yield from ()
-        if number not in (None, ROOT):
-            return None
-        row = np.array([-1, 0, 0, 1, 0, 0, 0, 0, 0], np.int32)
-        salts = [""] if head_len else []
-        head_lens = np.zeros(len(salts), np.int32)
-        return TreePicture(0, self.page_size, 0, 0, 1, [], [ROOT], row, head_lens, NO_IDS, salts)
-
-    def use(
-        self, number: int, handles: Mapping[int, BaseCacheHandle], watches: Mapping[int, Watch], tail_len: int
-    ) -> Slices[NodeUse | None]:
-        yield from ()
-        return NodeUse(0, 0, 0, 0, [*handles], [*watches], NO_IDS) if number == ROOT else None
-
-    def path(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> TreePath:
-        return TreePath([ROOT], 0)
 
     def reset(self) -> None:
         """Nothing to forget."""

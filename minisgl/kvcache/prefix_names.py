@@ -14,7 +14,7 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from minisgl.kvcache.base import Namespace
+from minisgl.kvcache.types import Namespace
 from minisgl.utils.arrays import Int32Array
 
 Names = npt.NDArray[np.uint64]

@@ -5,28 +5,14 @@ Source: RadixAttention, arXiv:2312.07104 sec. 3. Here is what comes in and goes 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, cast
 
 import numpy as np
 import torch
 
 from minisgl.core import Explanation, PrefixGroup
-from minisgl.core.picture import NodeUse, TreePath, TreePicture
-from minisgl.kvcache.base import (
-    DEFAULT_EVICTION,
-    PUBLIC,
-    BaseCacheHandle,
-    BasePrefixCache,
-    CachedRun,
-    Ids,
-    InsertResult,
-    MatchResult,
-    Namespace,
-    SizeInfo,
-    Slices,
-    Watch,
-)
+from minisgl.kvcache.base import BasePrefixCache
 from minisgl.kvcache.eviction import EVICTION_POLICIES
 from minisgl.kvcache.explain import Explainer
 from minisgl.kvcache.ghost_list import GhostList
@@ -37,6 +23,18 @@ from minisgl.kvcache.radix_tree import RadixTree
 from minisgl.kvcache.radix_walk import seek
 from minisgl.kvcache.slots import Tokens, join_pages, pages_to_slots, slots_to_pages, to_bytes, to_int32, to_view
 from minisgl.kvcache.tree_view import TreeView
+from minisgl.kvcache.types import (
+    DEFAULT_EVICTION,
+    PUBLIC,
+    BaseCacheHandle,
+    CachedRun,
+    Ids,
+    InsertResult,
+    MatchResult,
+    Namespace,
+    SizeInfo,
+    Watch,
+)
 from minisgl.kvcache.watch import RadixWatch
 from minisgl.utils.arrays import NO_IDS, Int32Array
 from minisgl.utils.math import div_ceil
@@ -62,7 +60,7 @@ class RadixPrefixCache(BasePrefixCache):
         ghosts = GhostList(self.page_size, ghost_tokens) if ghost_tokens is not None else None
         self._tree = RadixTree(self.page_size, EVICTION_POLICIES[eviction], ghosts)
         self._explainer = Explainer(self._tree.forest, ghosts, self.page_size) if ghosts is not None else None
-        self._view = TreeView(self._tree)
+        self.view = TreeView(self._tree)
 
     @property
     def root_node(self) -> RadixNode:
@@ -210,17 +208,6 @@ class RadixPrefixCache(BasePrefixCache):
             head = np.frombuffer(node.token_bytes[: head_len * TOKEN_BYTES], np.int32)
             yield CachedRun(depth, head, node.length, node.ref_count)
             stack += [(depth + 1, child) for child in reversed(node.children.values())]
-
-    def picture(self, number: int | None, max_nodes: int, head_len: int) -> Slices[TreePicture | None]:
-        return self._view.picture(number, max_nodes, head_len)
-
-    def use(
-        self, number: int, handles: Mapping[int, BaseCacheHandle], watches: Mapping[int, Watch], tail_len: int
-    ) -> Slices[NodeUse | None]:
-        return self._view.use(number, handles, watches, tail_len)
-
-    def path(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> TreePath:
-        return self._view.path(self._whole_pages(input_ids), namespace)
 
     def reset(self) -> None:
         protected = self.size_info.protected_size

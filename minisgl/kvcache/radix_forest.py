@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from minisgl.kvcache.base import PUBLIC, Namespace
 from minisgl.kvcache.eviction import EvictionQueue, Turns
 from minisgl.kvcache.radix_node import RadixNode
+from minisgl.kvcache.types import PUBLIC, Namespace
 
 
 class RadixRoot(RadixNode):

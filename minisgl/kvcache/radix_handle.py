@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
-from minisgl.kvcache.base import BaseCacheHandle
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
 from minisgl.kvcache.radix_walk import path_len
 from minisgl.kvcache.slots import join_pages, pages_to_slots
+from minisgl.kvcache.types import BaseCacheHandle
 from minisgl.utils.arrays import Int32Array
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from minisgl.kvcache.base import SizeInfo
 from minisgl.kvcache.eviction import EvictionQueue
 from minisgl.kvcache.ghost import join_forks, split_forks
 from minisgl.kvcache.ghost_list import GhostList
@@ -18,6 +17,7 @@ from minisgl.kvcache.radix_handle import RadixCacheHandle
 from minisgl.kvcache.radix_node import PAGE_BYTES, TOKEN_BYTES, RadixNode
 from minisgl.kvcache.radix_walk import path_len
 from minisgl.kvcache.slots import Tokens, join_pages, to_bytes
+from minisgl.kvcache.types import SizeInfo
 from minisgl.kvcache.watch import RadixWatch, WatchList
 from minisgl.utils.arrays import Int32Array
 from minisgl.utils.math import align_down

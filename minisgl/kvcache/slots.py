@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from minisgl.kvcache.base import Ids
+from minisgl.kvcache.types import Ids
 from minisgl.utils.arrays import Int32Array
 
 Tokens = bytes | memoryview  # of int32 token ids

@@ -9,7 +9,6 @@ from typing import cast
 import numpy as np
 
 from minisgl.core.picture import COLUMNS, NodeUse, TreePath, TreePicture
-from minisgl.kvcache.base import BaseCacheHandle, Namespace, Slices, Watch
 from minisgl.kvcache.folding import NODES_A_SLICE, Branch, fold
 from minisgl.kvcache.node_ids import NodeIds, is_there
 from minisgl.kvcache.radix_forest import RadixRoot
@@ -17,7 +16,9 @@ from minisgl.kvcache.radix_handle import RadixCacheHandle
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
 from minisgl.kvcache.radix_tree import RadixTree
 from minisgl.kvcache.radix_walk import path_len, seek
-from minisgl.kvcache.slots import INT32, Tokens
+from minisgl.kvcache.slots import INT32, to_bytes
+from minisgl.kvcache.types import PUBLIC, BaseCacheHandle, Ids, Namespace, Watch
+from minisgl.kvcache.view import CacheView, Slices
 from minisgl.kvcache.watch import RadixWatch
 from minisgl.utils.arrays import NO_IDS, Int32Array
 
@@ -28,15 +29,14 @@ MAX_WAITING = 512  # that are named
 MAX_AGE = 2**31 - 1
 
 
-class TreeView:
-    """Gives out numbers of nodes, and what is known of those that still are there."""
+class TreeView(CacheView):
+    """Of radix trees."""
 
     def __init__(self, tree: RadixTree) -> None:
         self._tree = tree
         self._ids = NodeIds()
 
     def picture(self, number: int | None, max_nodes: int, head_len: int) -> Slices[TreePicture | None]:
-        """See `BasePrefixCache.picture`."""
         top = None if number is None else self._ids.find(number)
         if number is not None and top is None:
             return None
@@ -67,7 +67,6 @@ class TreeView:
     def use(
         self, number: int, handles: Mapping[int, BaseCacheHandle], watches: Mapping[int, Watch], tail_len: int
     ) -> Slices[NodeUse | None]:
-        """See `BasePrefixCache.use`."""
         node = self._ids.find(number)
         if node is None:
             return None
@@ -86,12 +85,11 @@ class TreeView:
             tail=_tail(node, tail_len),
         )
 
-    def path(self, tokens: Tokens, namespace: Namespace) -> TreePath:
-        """See `BasePrefixCache.path`."""
+    def path(self, input_ids: Ids, namespace: Namespace = PUBLIC) -> TreePath:
         root = self._tree.forest.find(namespace)
         if root is None:
             return TreePath([], 0)
-        node, matched = seek(root, tokens, 0, self._tree.page_size)
+        node, matched = seek(root, to_bytes(input_ids), 0, self._tree.page_size)
         return TreePath([self._ids.of(each) for each in _path_to(node)], matched)
 
 

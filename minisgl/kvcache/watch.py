@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Collection, Iterable
 from itertools import islice
 
-from minisgl.kvcache.base import Watch
 from minisgl.kvcache.radix_forest import RadixRoot
 from minisgl.kvcache.radix_node import TOKEN_BYTES, RadixNode
 from minisgl.kvcache.radix_walk import path_len, seek
 from minisgl.kvcache.slots import Tokens
+from minisgl.kvcache.types import Watch
 
 Place = tuple[int, bytes]  # tokens matched, and the page after them; b"" if the prompt has no further one
 Watchers = dict[Place, dict["RadixWatch", None]]

@@ -131,9 +131,9 @@ class Client:
         return self._link.ask(ExplainMsg(next(self._uids), input_ids, cache_salt))
 
     def tree_question(self, node: int | None, max_nodes: int, head_len: int) -> TreeMsg:
-        """To `ask`: the prefix cache's trees, or what is below a node, the largest `max_nodes` nodes; None if it is gone.
+        """To `ask`: the prefix cache's trees, or what is below a node; None if it is gone. The largest `max_nodes`.
 
-        head_len: so many of each one's first token ids. ValueError for a number of nodes out of range.
+        head_len: so many of each node's first token ids. ValueError for a number of nodes out of range.
         """
         if not 1 <= max_nodes <= MAX_PICTURE_NODES:
             raise ValueError(f"max_nodes={max_nodes} is not between 1 and {MAX_PICTURE_NODES}")

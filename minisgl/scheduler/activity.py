@@ -9,7 +9,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from minisgl.core.picture import NodeUse
-from minisgl.kvcache.base import BaseCacheHandle, Watch
+from minisgl.kvcache.types import BaseCacheHandle, Watch
 from minisgl.message import RequestNow
 from minisgl.message.activity import State
 from minisgl.scheduler.request import Request, RequestState

@@ -8,7 +8,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from minisgl.core import Explanation
-from minisgl.kvcache.base import BaseCacheHandle, Watch
+from minisgl.kvcache.types import BaseCacheHandle, Watch
 from minisgl.scheduler.ageing import Ageing
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.followers import Followers

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minisgl.kvcache.base import BaseCacheHandle, Namespace
+from minisgl.kvcache.types import BaseCacheHandle, Namespace
 from minisgl.scheduler.rows import Rows
 
 

@@ -18,7 +18,7 @@ import torch
 
 from minisgl.core import Explanation, PageTableUpdate
 from minisgl.kvcache import create_prefix_cache
-from minisgl.kvcache.base import DEFAULT_EVICTION, PUBLIC, BaseCacheHandle, Namespace
+from minisgl.kvcache.types import DEFAULT_EVICTION, PUBLIC, BaseCacheHandle, Namespace
 from minisgl.scheduler.allocation import Allocation
 from minisgl.scheduler.growth import Growth
 from minisgl.scheduler.page_allocator import PageAllocator

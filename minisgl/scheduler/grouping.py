@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minisgl.core import PrefixGroup
-from minisgl.kvcache.base import BaseCacheHandle
+from minisgl.kvcache.types import BaseCacheHandle
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.work import Lineup
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from minisgl.kvcache.base import Slices
+from minisgl.kvcache.view import Slices
 from minisgl.message import Reply
 
 MAX_OPEN = 4  # each holds what it has found so far

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from minisgl.kvcache.base import Namespace
 from minisgl.kvcache.slots import common_prefix_len
+from minisgl.kvcache.types import Namespace
 from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.request import Request
 from minisgl.scheduler.waiting import Waiting

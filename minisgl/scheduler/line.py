@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from minisgl.kvcache.base import Namespace
+from minisgl.kvcache.types import Namespace
 from minisgl.scheduler.ordering import Expect, Order, Policy
 from minisgl.scheduler.sorted_run import SortedRun
 from minisgl.scheduler.waiting import Waiting

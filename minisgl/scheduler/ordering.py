@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
-from minisgl.kvcache.base import Watch
+from minisgl.kvcache.types import Watch
 from minisgl.scheduler.ranking import UNRANKED, rank_depth_first
 from minisgl.scheduler.sorted_run import SortedRun
 from minisgl.scheduler.waiting import NOWHERE, ORDINARY, Place, Waiting

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from minisgl.kvcache.base import Namespace, Slices
+from minisgl.kvcache.types import Namespace
+from minisgl.kvcache.view import Slices
 from minisgl.message import (
     Activity,
     ActivityMsg,
@@ -46,7 +47,7 @@ def answer(question: Question[Any], scheduler: Scheduler) -> Reply:
     if isinstance(question, ActivityMsg):
         return ActivityReply(question.uid, _activity(scheduler, question.since))
     if isinstance(question, PathMsg):
-        path = scheduler.cache_manager.prefix_cache.path(question.input_ids[:-1], Namespace(question.cache_salt))
+        path = scheduler.cache_manager.prefix_cache.view.path(question.input_ids[:-1], Namespace(question.cache_salt))
         return PathReply(question.uid, path)
     assert isinstance(question, StatsMsg), question
     if question.recount:
@@ -56,13 +57,13 @@ def answer(question: Question[Any], scheduler: Scheduler) -> Reply:
 
 def inquire(question: SlowQuestion[Any], scheduler: Scheduler) -> Slices[Reply]:
     """The same for what takes several steps."""
-    cache = scheduler.cache_manager.prefix_cache
+    view = scheduler.cache_manager.prefix_cache.view
     if isinstance(question, TreeMsg):
-        picture = yield from cache.picture(question.node, question.max_nodes, question.head_len)
+        picture = yield from view.picture(question.node, question.max_nodes, question.head_len)
         return TreeReply(question.uid, picture)
     assert isinstance(question, NodeMsg), question
     handles, watches = held_prefixes(scheduler.admitted.values()), watches_of(scheduler.waiting)
-    use = yield from cache.use(question.node, handles, watches, question.tail_len)
+    use = yield from view.use(question.node, handles, watches, question.tail_len)
     return NodeReply(question.uid, None if use is None else with_states(use, scheduler.admitted))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from minisgl.core import Explanation, SamplingParams, TokenLogprobs
 from minisgl.core.req import Member
-from minisgl.kvcache.base import PUBLIC, Namespace
+from minisgl.kvcache.types import PUBLIC, Namespace
 from minisgl.message import FinishReason, TokenReply
 from minisgl.scheduler.allocation import Allocation
 from minisgl.utils.arrays import NO_IDS, Int32Array

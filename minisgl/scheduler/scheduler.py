@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from minisgl.core import CAUSES, Batch, BatchResult, Limits
 from minisgl.core.reqs import Reqs
 from minisgl.env import ENV
-from minisgl.kvcache.base import Namespace
 from minisgl.kvcache.capacity_curve import CapacityCurve
+from minisgl.kvcache.types import Namespace
 from minisgl.message import AbortMsg, EngineStats, FinishMsg, Question, Reply, RequestMsg, SlowQuestion, UserMsg
 from minisgl.scheduler.admission import Admission
 from minisgl.scheduler.cache_manager import CacheManager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from minisgl.kvcache.base import Watch
+from minisgl.kvcache.types import Watch
 
 if TYPE_CHECKING:
     from minisgl.scheduler.request import Request

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from minisgl.kvcache import RadixPrefixCache
-from minisgl.kvcache.base import BasePrefixCache, Watch
+from minisgl.kvcache.base import BasePrefixCache
 from minisgl.kvcache.capacity_curve import CapacityCurve
+from minisgl.kvcache.types import Watch
 from minisgl.scheduler.page_allocator import PageAllocator
 from minisgl.simulate.counts import HitCounts
 from minisgl.simulate.workload import Item, Workload

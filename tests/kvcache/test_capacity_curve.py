@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minisgl.core import CAPACITY_FACTORS
-from minisgl.kvcache.base import Namespace
 from minisgl.kvcache.capacity_curve import CapacityCurve
+from minisgl.kvcache.types import Namespace
 from minisgl.utils.arrays import Int32Array
 
 AT_ONE = CAPACITY_FACTORS.index(1)

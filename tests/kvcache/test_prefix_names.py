@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minisgl.kvcache.base import PUBLIC, Namespace
 from minisgl.kvcache.prefix_names import prefix_names
+from minisgl.kvcache.types import PUBLIC, Namespace
 from minisgl.utils.arrays import Int32Array
 
 

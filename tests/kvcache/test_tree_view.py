@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from minisgl.core.picture import COLUMNS, TreePicture
 from minisgl.kvcache import NaivePrefixCache, Namespace, RadixPrefixCache, folding, tree_view
-from minisgl.kvcache.base import BasePrefixCache, Slices
+from minisgl.kvcache.base import BasePrefixCache
 from minisgl.kvcache.radix_node import RadixNode
+from minisgl.kvcache.view import Slices
 
 SPACES = [Namespace(), Namespace("a"), Namespace("b")]
 Row = dict[str, Any]
@@ -72,7 +73,7 @@ def finish(slices: Slices[Any], between: Callable[[], None] = lambda: None) -> A
 def picture_of(
     cache: BasePrefixCache, node: int | None = None, max_nodes: int = 1000, head_len: int = 0
 ) -> TreePicture:
-    picture: TreePicture = finish(cache.picture(node, max_nodes, head_len))
+    picture: TreePicture = finish(cache.view.picture(node, max_nodes, head_len))
     check(picture, max_nodes)
     return picture
 
@@ -123,7 +124,7 @@ def check_exact(grown: Grown, picture: TreePicture) -> None:
     assert picture.num_nodes == sum(nodes for _, nodes in sizes) - len(sizes)
     assert picture.num_namespaces == len(sizes)
     assert picture.clock == tree.clock
-    nodes = [grown.cache._view._ids.find(number) for number in picture.ids]
+    nodes = [grown.cache.view._ids.find(number) for number in picture.ids]
     for row, node in zip(rows_of(picture), nodes, strict=True):
         assert node is not None
         assert (row["subtree_tokens"], row["subtree_nodes"]) == counted(node)
@@ -166,7 +167,7 @@ def test_whatever_happens_meanwhile_the_picture_is_a_proper_tree_and_a_right_one
             break
 
     for number in (None, 1, 2, 3):
-        picture = finish(grown.cache.picture(number, max_nodes, 2), one_more)
+        picture = finish(grown.cache.view.picture(number, max_nodes, 2), one_more)
         if picture is not None:
             check(picture, max_nodes)
     grown.cache.check_integrity()
@@ -175,7 +176,7 @@ def test_whatever_happens_meanwhile_the_picture_is_a_proper_tree_and_a_right_one
 
 def looked_at(grown: Grown, num_slices: int) -> Slices[TreePicture | None]:
     """A picture that is under way."""
-    slices = grown.cache.picture(None, 99, 0)
+    slices = grown.cache.view.picture(None, 99, 0)
     for _ in range(num_slices):
         next(slices)
     return slices
@@ -216,7 +217,7 @@ def test_many_namespaces_are_looked_at_in_many_slices(monkeypatch: pytest.Monkey
     cache = RadixPrefixCache(torch.device("cpu"), 1)
     for i in range(100):
         cache.insert_pages(ids(1), ids(i), Namespace(str(i)))
-    assert sum(1 for _ in cache.picture(None, 1000, 0)) >= 20
+    assert sum(1 for _ in cache.view.picture(None, 1000, 0)) >= 20
 
 
 def test_the_largest_subtrees_are_shown_and_the_rest_is_folded_into_their_parents() -> None:
@@ -272,13 +273,13 @@ def test_a_node_that_was_evicted_absorbed_or_purged_is_gone_and_not_kept() -> No
     assert len(by_head) == 4
     grown.cache.evict_pages(1)
     grown.cache.match_prefix(ids(1, 2, 4))  # what is left of the two becomes one
-    left = [number for number in shown if finish(grown.cache.picture(number, 9, 0)) is not None]
+    left = [number for number in shown if finish(grown.cache.view.picture(number, 9, 0)) is not None]
     assert len(left) == 2
     grown.cache.purge()
-    assert [number for number in shown if finish(grown.cache.picture(number, 9, 0)) is not None] == [1]
+    assert [number for number in shown if finish(grown.cache.view.picture(number, 9, 0)) is not None] == [1]
     del handle
     gc.collect()
-    assert len(grown.cache._view._ids) == 1
+    assert len(grown.cache.view._ids) == 1
 
 
 def test_who_runs_on_a_node_and_who_would_is_told() -> None:
@@ -290,17 +291,17 @@ def test_who_runs_on_a_node_and_who_would_is_told() -> None:
     for handle in handles.values():
         cache.lock_handle(handle)
     watches = {9: cache.watch(ids(1, 2, 5, 5)), 10: cache.watch(ids(1, 9)), 11: cache.watch(ids(7))}
-    path = cache.path(ids(1, 2, 3, 4, 4))
+    path = cache.view.path(ids(1, 2, 3, 4, 4))
     assert path.matched_tokens == 4
     root, middle, leaf = path.ids
-    use = finish(cache.use(middle, handles, watches, 1))
+    use = finish(cache.view.use(middle, handles, watches, 1))
     assert (use.path_tokens, use.tokens, use.locks, use.age) == (2, 2, 2, 0)
     assert (use.users, use.waiting, use.tail.tolist()) == ([7, 8], [9, 10], [2])
-    use = finish(cache.use(leaf, handles, watches, 9))
+    use = finish(cache.view.use(leaf, handles, watches, 9))
     assert (use.users, use.waiting, use.tail.tolist()) == ([7], [], [1, 2, 3, 4])
-    use = finish(cache.use(root, handles, watches, 9))
+    use = finish(cache.view.use(root, handles, watches, 9))
     assert (use.users, use.waiting, use.locks) == ([7, 8], [9, 10, 11], 0)
-    assert finish(cache.use(99, handles, watches, 9)) is None
+    assert finish(cache.view.use(99, handles, watches, 9)) is None
 
 
 @pytest.mark.usefixtures("fine_slices")
@@ -308,8 +309,8 @@ def test_a_node_may_go_while_its_users_are_looked_for() -> None:
     grown = Grown()
     grown.insert(1, 2)
     watches = {uid: grown.cache.watch(ids(1, 2, uid)) for uid in range(5)}
-    (leaf,) = grown.cache.path(ids(1, 2)).ids[1:]
-    slices = grown.cache.use(leaf, {}, watches, 0)
+    (leaf,) = grown.cache.view.path(ids(1, 2)).ids[1:]
+    slices = grown.cache.view.use(leaf, {}, watches, 0)
     next(slices)
     grown.cache.purge()
     assert finish(slices) is None
@@ -319,9 +320,9 @@ def test_where_a_prompt_lies_is_told_without_splitting_or_refreshing_anything() 
     grown = Grown()
     grown.insert(1, 2, 3, 4)
     before = grown.cache._tree.clock
-    path = grown.cache.path(ids(1, 2, 9))
+    path = grown.cache.view.path(ids(1, 2, 9))
     assert (len(path.ids), path.matched_tokens) == (2, 2)
-    assert grown.cache.path(ids(1), SPACES[1]).ids == []
+    assert grown.cache.view.path(ids(1), SPACES[1]).ids == []
     assert grown.cache._tree.clock == before
     assert picture_of(grown.cache).num_nodes == 1
 
@@ -330,8 +331,8 @@ def test_a_cache_that_keeps_nothing_shows_a_root() -> None:
     cache = NaivePrefixCache(torch.device("cpu"), 4)
     picture = picture_of(cache, head_len=4)
     assert (picture.ids, picture.num_nodes, picture.page_size, picture.salts) == ([1], 0, 4, [""])
-    assert finish(cache.picture(2, 9, 0)) is None
-    assert cache.path(ids(1, 2)).matched_tokens == 0
+    assert finish(cache.view.picture(2, 9, 0)) is None
+    assert cache.view.path(ids(1, 2)).matched_tokens == 0
     handle = cache.match_prefix(ids(1)).cuda_handle
-    assert finish(cache.use(1, {3: handle}, {}, 0)).users == [3]
-    assert finish(cache.use(2, {3: handle}, {}, 0)) is None
+    assert finish(cache.view.use(1, {3: handle}, {}, 0)).users == [3]
+    assert finish(cache.view.use(2, {3: handle}, {}, 0)) is None

@@ -87,7 +87,7 @@ def test_an_idle_loop_goes_on_until_the_answer_is_out_and_takes_in_what_comes(se
 
 
 def test_a_short_question_does_not_wait_for_the_end_of_a_long_one(serving: Serving) -> None:
-    path = serving.manager.prefix_cache.path(np.array([1, 2, 3, 4], np.int32))
+    path = serving.manager.prefix_cache.view.path(np.array([1, 2, 3, 4], np.int32))
     uid = serving.submit([1, 2, 3, 4, 5], max_tokens=200)
     step(serving)
     step(serving)
@@ -114,7 +114,7 @@ def test_a_short_question_does_not_wait_for_the_end_of_a_long_one(serving: Servi
 
 
 def test_a_user_that_ends_before_the_answer_is_not_named(serving: Serving) -> None:
-    (root,) = serving.manager.prefix_cache.path(np.array([250], np.int32)).ids
+    (root,) = serving.manager.prefix_cache.view.path(np.array([250], np.int32)).ids
     uids = [serving.submit([1, 2, 3, 4, 200 + i], max_tokens=30) for i in range(8)]
     step(serving)
     serving.inbox.send([NodeMsg(900, root)])

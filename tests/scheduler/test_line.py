@@ -7,7 +7,7 @@ import random
 import pytest
 from support.waiting import make_waiting
 
-from minisgl.kvcache.base import Watch
+from minisgl.kvcache.types import Watch
 from minisgl.scheduler.line import Line
 from minisgl.scheduler.ordering import POLICIES
 from minisgl.scheduler.waiting import Waiting

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from minisgl.core import SamplingParams
-from minisgl.kvcache.base import Namespace, Watch
+from minisgl.kvcache.types import Namespace, Watch
 from minisgl.scheduler.request import Request
 from minisgl.scheduler.waiting import Waiting
 
