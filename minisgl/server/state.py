@@ -14,18 +14,24 @@ from minisgl.server.metrics import Metrics
 from minisgl.server.observer import Observer
 from minisgl.server.records import RequestBook
 from minisgl.server.running import Running
+from minisgl.server.turns import Together, Turns
 
 if TYPE_CHECKING:
     from minisgl.message import EngineInfo
     from minisgl.server.engine_client import EngineClient
 
+ACTIVITY_EVERY_S = 0.2
+TREES_AT_ONCE = 4
 OPENAI_SAMPLING = {"temperature": 1.0}  # where it is not as `SamplingParams` has it
 Health = Literal["ok", "loading", "draining", "dead"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerState:
-    """engine, info: None while it loads. error: why the engine is dead. started_at: seconds since 1970."""
+    """engine, info: None while it loads. error: why the engine is dead. started_at: seconds since 1970.
+
+    activity, trees: whose turn it is to ask for them. After a tree the engine has twice the time for requests alone.
+    """
 
     config: ServerConfig
     model_name: str
@@ -33,6 +39,8 @@ class ServerState:
     metrics: Metrics
     book: RequestBook
     running: Running = field(default_factory=Running)
+    activity: Together[int] = field(default_factory=lambda: Together(Turns(1, lambda _: ACTIVITY_EVERY_S)))
+    trees: Turns = field(default_factory=lambda: Turns(TREES_AT_ONCE, lambda seconds: 2 * seconds))
     engine: EngineClient | None = None
     info: EngineInfo | None = None
     error: str | None = None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import partial
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from minisgl.core import CAPACITY_FACTORS
+from minisgl.llm.text_threads import in_thread
 from minisgl.message import Activity, EngineStats, RequestNow, StepRecord
 from minisgl.message.activity import uids_of
 from minisgl.server.endpoints.common import (
     ANSWER_TIMEOUT_S,
     engine_answers,
-    json_response,
     read_query,
     request_ids,
     state_of,
@@ -19,27 +22,45 @@ from minisgl.server.endpoints.common import (
 from minisgl.server.schema.activity import ActivityNow, CapacityPoint, Latency, OpenRequest, Spread, Step
 from minisgl.server.schema.api import SINCE
 from minisgl.server.state import ServerState
+from minisgl.server.stream.events import encode, ready
 
 
 async def show_activity(request: Request) -> Response:
     """What the engine did since a step, and what it is at."""
     state, since = state_of(request), read_query(request, SINCE) or 0
+    state.ready_engine()
     async with engine_answers(ANSWER_TIMEOUT_S):
-        activity = await state.ready_engine().activity(since)
-    return json_response(_shown(activity, state))
+        answer = await state.activity.ask(since, partial(_answers, state))
+    return Response(answer, media_type="application/json")
 
 
-def _shown(activity: Activity, state: ServerState) -> ActivityNow:
-    ids = request_ids(state.book)
+async def _answers(state: ServerState, sinces: set[int]) -> dict[int, bytes]:
+    """For each of these steps what was done from there on, as JSON. Of many steps it is made beside the event loop."""
+    activity = await state.ready_engine().activity(min(sinces))
+    ids, size = request_ids(state.book), sum(len(record.decodes) for record in activity.steps)
+    return await in_thread(size, _encoded, _shown(activity, ids, _latency(state)), activity.steps, sinces)
+
+
+def _encoded(shown: ActivityNow, records: Sequence[StepRecord], sinces: set[int]) -> dict[int, bytes]:
+    steps = [(record.step, ready(_step(record))) for record in records]
+    answers = {}
+    for since in sinces:
+        shown.steps = [step for number, step in steps if number >= since]
+        answers[since] = encode(shown)
+    return answers
+
+
+def _shown(activity: Activity, ids: Mapping[int, str], latency: Latency) -> ActivityNow:
+    """All but the steps. ids: of requests, by uid."""
     return ActivityNow(
         now_s=activity.stats.uptime_s,
         next=activity.next_step,
         stats=activity.stats,
         capacity=_capacity(activity.stats),
         causes=activity.stats.causes,
-        steps=[_step(record) for record in activity.steps],
+        steps=[],
         requests=[_request(each, ids.get(each.uid)) for each in activity.requests],
-        latency=_latency(state),
+        latency=latency,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,7 +12,6 @@ from minisgl.core.picture import COLUMNS, NodeUse, TreePicture
 from minisgl.llm.text_threads import LONG, in_thread
 from minisgl.server.endpoints.cache import ask_about_prompt
 from minisgl.server.endpoints.common import (
-    ANSWER_TIMEOUT_S,
     engine_answers,
     json_response,
     read_query,
@@ -20,6 +21,7 @@ from minisgl.server.endpoints.common import (
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.api import MAX_NODES, NODE
 from minisgl.server.schema.tree import NodeUser, PromptPath, Tree, TreeNode, TreeNodeUse
+from minisgl.server.state import ServerState
 from minisgl.server.stream.events import encode
 from minisgl.tokenizer import Tokenizer
 
@@ -30,32 +32,47 @@ HEAD_LEN, TAIL_LEN = 16, 64  # tokens whose text is shown
 async def show_tree(request: Request) -> Response:
     """The prefix cache's trees, folded; or what is below a node. 404 if it is gone."""
     state = state_of(request)
-    engine, shows_text = state.ready_engine(), state.config.ui_show_text
-    node, max_nodes = read_query(request, NODE), read_query(request, MAX_NODES)
+    state.ready_engine()
+    node, max_nodes = read_query(request, NODE), read_query(request, MAX_NODES) or 1
     async with engine_answers(TREE_TIMEOUT_S):
-        picture = await engine.tree(node, max_nodes or 1, HEAD_LEN if shows_text else 0)
-    if picture is None:
+        tree = await state.trees.ask(("tree", node, max_nodes), partial(_tree, state, node, max_nodes))
+    if tree is None:
         raise _gone(node)
-    tokenizer = engine.tokenizer if shows_text else None
-    return Response(await in_thread(LONG, encode_tree, picture, tokenizer), media_type="application/json")
+    return Response(tree, media_type="application/json")
 
 
 async def show_node(request: Request) -> Response:
     """One node and who uses it. 404 if it is gone."""
     state = state_of(request)
-    engine, shows_text = state.ready_engine(), state.config.ui_show_text
+    state.ready_engine()
     text = request.path_params["id"]
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise _gone(text)
     node = int(text)
-    async with engine_answers(ANSWER_TIMEOUT_S):
-        use = await engine.node_use(node, TAIL_LEN if shows_text else 0)
+    async with engine_answers(TREE_TIMEOUT_S):
+        use = await state.trees.ask(("node", node), partial(_node, state, node))
     if use is None:
         raise _gone(node)
+    return json_response(use)
+
+
+async def _tree(state: ServerState, node: int | None, max_nodes: int) -> bytes | None:
+    engine, shows_text = state.ready_engine(), state.config.ui_show_text
+    picture = await engine.tree(node, max_nodes, HEAD_LEN if shows_text else 0)
+    if picture is None:
+        return None
+    return await in_thread(LONG, encode_tree, picture, engine.tokenizer if shows_text else None)
+
+
+async def _node(state: ServerState, node: int) -> TreeNodeUse | None:
+    engine, shows_text = state.ready_engine(), state.config.ui_show_text
+    use = await engine.node_use(node, TAIL_LEN if shows_text else 0)
+    if use is None:
+        return None
     shown = _use(node, use, request_ids(state.book))
     if shows_text:
         shown.text = (await in_thread(TAIL_LEN, _texts, [use.tail.tolist()], engine.tokenizer))[0]
-    return json_response(shown)
+    return shown
 
 
 async def find_prompt(request: Request) -> Response:

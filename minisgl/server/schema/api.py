@@ -33,9 +33,10 @@ from minisgl.server.schema.tree import PromptPath, Tree, TreeNodeUse
 
 _KEY = {401: "The API key is missing or wrong."}
 _ENGINE = _KEY | {500: "Our mistake; the log says more.", 503: "Loading, draining, dead, or too slow."}
-_ASKED = _ENGINE | {400: "The address is wrong; `param` names what of it."}
 _BUSY = {429: "Too much runs and waits, or is being sent; `Retry-After` says when to come again."}
 _BODY = _ENGINE | {400: "The request is wrong; `param` names the field.", 413: "The body is too large."} | _BUSY
+_ASKED = _ENGINE | {400: "The address is wrong; `param` names what of it."}
+_LOOKED_AT = {429: "Too many look at the engine; `Retry-After` says when to come again."}
 _PAGE = {403: "A browser sent it for a page of another origin."}
 _MODEL = _BODY | {404: "No such model."}
 _EXPLAINED = _BODY | {404: "No such model, or --no-explain."}
@@ -105,12 +106,24 @@ OPERATIONS = (
     ),
     Operation("post", "/flush_cache", "Later requests use nothing that is cached now", Flushed, _ENGINE | _PAGE),
     Operation("post", "/abort_request", "End requests that run or wait", Aborted, _BODY | _PAGE, AbortRequest),
-    Operation("get", "/inspect/activity", "What the engine does, step by step", ActivityNow, _ASKED, query=(SINCE,)),
+    Operation(
+        "get",
+        "/inspect/activity",
+        "What the engine does, step by step",
+        ActivityNow,
+        _ASKED | _LOOKED_AT,
+        query=(SINCE,),
+    ),
     Operation("get", "/inspect/requests", "Requests that are over", PastRequests, _ASKED, query=(LIMIT,)),
     Operation(
-        "get", "/inspect/tree", "The prefix cache's trees, folded", Tree, _ASKED | _GONE, query=(NODE, MAX_NODES)
+        "get",
+        "/inspect/tree",
+        "The prefix cache's trees, folded",
+        Tree,
+        _ASKED | _LOOKED_AT | _GONE,
+        query=(NODE, MAX_NODES),
     ),
-    Operation("get", "/inspect/tree/{id}", "Who uses a node of the tree", TreeNodeUse, _ENGINE | _GONE),
+    Operation("get", "/inspect/tree/{id}", "Who uses a node of the tree", TreeNodeUse, _ENGINE | _LOOKED_AT | _GONE),
     Operation("post", "/inspect/path", "Where in the tree a prompt lies", PromptPath, _MODEL, ProbeRequest),
     Operation("get", "/health", "Whether requests are served", Health, {503: "Loading, draining or dead."}),
     Operation("get", "/health_generate", "Whether the engine generates", Alive, _ENGINE),
