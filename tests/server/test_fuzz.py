@@ -37,6 +37,8 @@ ORDINARY: dict[str, dict[str, Any]] = {
     "/tokenize": {"model": "a-model", "prompt": TEXT, "add_special_tokens": True},
     "/detokenize": {"model": "a-model", "tokens": [65, 66]},
     "/cache/probe": {"model": "a-model", "prompt": TEXT, "cache_salt": "s"},
+    "/cache/explain": {"model": "a-model", "prompt": TEXT, "cache_salt": "s"},
+    "/inspect/path": {"model": "a-model", "prompt": TEXT, "cache_salt": "s"},
     "/cache/purge": {"model": "a-model", "prompt": TEXT, "cache_salt": "s"},
     "/abort_request": {"rid": "nobody"},
 }
@@ -47,6 +49,7 @@ SAMPLING = [
 ]
 OPENAI = [
     *(*SAMPLING, "model", "stream", "stream_options", "max_tokens", "logprobs", "cache_salt", "priority", "user"),
+    "explain",
     *("metadata", "store", "service_tier", "response_format", "an-unknown-field"),
 ]
 # Every field that the endpoint reads, or knows and refuses.
@@ -58,11 +61,13 @@ FIELDS = {
     ],
     "/generate": [
         *("text", "input_ids", "sampling_params", "stream", "rid", "return_logprob", "logprob_start_len"),
-        *("top_logprobs_num", "cache_salt", "priority", "lora_path"),
+        *("top_logprobs_num", "cache_salt", "priority", "explain", "lora_path"),
     ],
     "/tokenize": ["model", "prompt", "messages", "add_special_tokens", "add_generation_prompt"],
     "/detokenize": ["model", "tokens"],
     "/cache/probe": CACHE,
+    "/cache/explain": CACHE,
+    "/inspect/path": CACHE,
     "/cache/purge": [*CACHE, "all_salts"],
     "/abort_request": ["rid", "abort_all"],
 }
@@ -119,6 +124,27 @@ VALUES = {
     "deep lists": b"[" * DEEP + b"]" * DEEP,
     "a deep object": b'{"a":' * DEEP + b"1" + b"}" * DEEP,
 }
+QUERIES = [
+    *(
+        "",
+        "-1",
+        "+1",
+        "1.0",
+        "1e3",
+        "0x10",
+        "1_000",
+        "%201",
+        "1%00",
+        "NaN",
+        "null",
+        "[]",
+        "%FF",
+        "%ED%A0%80",
+        "\u0663",
+        "\u00b2",
+    ),
+    *("1&{name}=2", "1%262", "10000000000000000000000000000000000000000"),
+]
 
 
 class Server:
@@ -133,6 +159,9 @@ class Server:
     def close(self) -> None:
         self._runner.run(self._client.aclose())
         self._runner.close()
+
+    def get(self, path: str) -> httpx.Response:
+        return self._runner.run(self._client.get(path))
 
     def post(self, path: str, body: bytes) -> httpx.Response:
         return self._runner.run(self._client.post(path, content=body, headers={"Content-Type": "application/json"}))
@@ -205,6 +234,15 @@ def test_a_body_that_breaks_off_is_refused_wherever_it_does(server, path):
     body = json.dumps(ORDINARY[path], ensure_ascii=False).encode()
     for length in range(len(body)):
         assert server.check(path, body[:length]) == 400
+
+
+@pytest.mark.parametrize("query", [*QUERIES, "x" * 60_000])
+def test_an_address_may_say_anything_of_a_number(server, query):
+    for path, name in (("activity", "since"), ("tree", "node"), ("tree", "max_nodes"), ("requests", "limit")):
+        response = server.get(f"/inspect/{path}?{name}={query.format(name=name)}")
+        assert response.status_code == 400, (path, name, query)
+        assert response.json()["error"]["param"] == name
+        check_error(response)
 
 
 @pytest.mark.parametrize("name", ["a lone surrogate", "10 ** 400", "deep lists"])
