@@ -95,6 +95,6 @@ class Observer:
         if explanation is None or delta["choice"] != 0:
             return
         reasons = Reasons.of(explanation)
-        if self._keep_text:
+        if self._keep_text and self._started_record.started > self._book.texts_since:
             reasons = reasons.with_window(Explained(self._prepared[delta["index"]].input_ids, explanation))
         self._started_record.note_reasons(reasons)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from minisgl.server.explaining import Reasons
 
@@ -56,11 +56,13 @@ CloseHook = Callable[[RequestRecord], None]
 class RequestBook:
     """The requests that are open, by their id. Belongs to the event loop's thread.
 
-    over: the last ones that have generated and are over, the oldest first.
+    over: the last ones that have generated and are over, the oldest first. texts_since: of those that started before,
+    no texts are kept.
     """
 
     def __init__(self, hooks: Iterable[CloseHook]) -> None:
         self.over: deque[RequestRecord] = deque(maxlen=MAX_OVER)
+        self.texts_since = 0.0
         self._hooks = tuple(hooks)
         self._open: dict[str, RequestRecord] = {}
 
@@ -75,6 +77,13 @@ class RequestBook:
 
     def find(self, request_id: str) -> RequestRecord | None:
         return self._open.get(request_id)
+
+    def forget_texts(self) -> None:
+        """Something was purged, which any text of until now may be a piece of."""
+        self.texts_since = time.perf_counter()
+        for record in (*self.over, *self):
+            if record.reasons is not None:
+                record.reasons = replace(record.reasons, window=None)
 
     def close(self, record: RequestRecord) -> None:
         """The request is over: forget it, and tell the hooks."""

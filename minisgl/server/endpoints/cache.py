@@ -46,7 +46,7 @@ async def explain_cache(request: Request) -> Response:
 
 
 async def purge_cache(request: Request) -> Response:
-    """No later request uses what is cached now under one salt, or begins with one prefix there."""
+    """No later request uses what is cached now under one salt, or begins with one prefix there. Texts are forgotten."""
     refuse_foreign_page(request)
     engine = state_of(request).ready_engine()
     body = await _read(request, PurgeRequest)
@@ -61,17 +61,19 @@ async def purge_cache(request: Request) -> Response:
                 freed = await engine.purge_cache(field and getattr(body, field), cache_salt=salt)
     except ValueError as error:
         raise refused(error, field or "cache_salt") from None
+    state_of(request).book.forget_texts()
     return json_response(Purged(freed))
 
 
 async def flush_cache(request: Request) -> Response:
-    """Nothing that is cached now is used for a later request; those that run keep what they have.
+    """Nothing that is cached now is used for a later request; those that run keep what they have. Texts are forgotten.
 
     503 when the engine does not answer within 10 seconds; it may do it later.
     """
     refuse_foreign_page(request)
     async with engine_answers(ANSWER_TIMEOUT_S):
         await state_of(request).ready_engine().flush_cache()
+    state_of(request).book.forget_texts()
     return json_response(Flushed())
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -53,6 +56,30 @@ def test_texts_are_shown_only_if_the_server_was_started_so() -> None:
     api = Api(script, config=ServerConfig(ui_show_text=True))
     api.whole(COMPLETIONS, prompt="Hi you")
     assert shown(api)[0]["explanation"]["around"] == {"before": "Hi ", "after": "you", "branch": "xyz"}
+
+
+@pytest.mark.parametrize(("path", "body"), [("/cache/purge", {"cache_salt": "ada"}), ("/flush_cache", {})])
+def test_a_purge_forgets_the_texts_of_all_that_came_before_it(path: str, body: dict[str, Any]) -> None:
+    """Also of one that still runs, though its explanation comes later."""
+    may_go_on = threading.Event()
+
+    def scripted(request: UserMsg) -> Iterable[Item]:
+        while request.input_ids.tolist() == ids_of("slow") and not may_go_on.is_set():
+            yield 0.001
+        yield from script(request)
+
+    api = Api(scripted, config=ServerConfig(ui_show_text=True))
+    api.whole(COMPLETIONS, prompt="Hi you")
+    with ThreadPoolExecutor() as pool:
+        slow = pool.submit(api.whole, COMPLETIONS, prompt="slow")
+        while not api.state.book:
+            time.sleep(0.001)
+        assert api.post(path, **body).status_code == 200
+        may_go_on.set()
+        slow.result()
+    assert ["around" in each["explanation"] for each in shown(api)] == [False, False]
+    api.whole(COMPLETIONS, prompt="Hi you")
+    assert "around" in shown(api)[0]["explanation"]
 
 
 def test_the_newest_come_first_and_no_more_than_are_asked_for() -> None:
