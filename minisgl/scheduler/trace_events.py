@@ -83,8 +83,9 @@ class TraceEvents:
         parts, decodes = _slices(record), uids_of(record.decodes)
         slices = {each.name: each for each in parts}  # of two plans the later one
         batch = _batch(record, len(decodes), slices["launch"])
+        happened = {"plan": True, "launch": record.prefills or decodes, "wait": record.wait_s, "commit": True}
         for each in parts:
-            if each.thread == SCHEDULER or each.end - each.begin >= 1000:  # else there was no batch
+            if happened[each.name]:
                 yield each.event({"step": record.step})
         if batch.thread == DEVICE:
             yield batch.event(_contents(record, decodes))

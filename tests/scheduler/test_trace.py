@@ -156,6 +156,11 @@ def test_a_file_that_cannot_be_written_is_an_error_that_names_the_option(tmp_pat
     assert path.read_text() == "kept"
 
 
+def test_a_turn_without_a_batch_launches_nothing_however_long_it_took_to_see_that() -> None:
+    events = list(TraceEvents(1000).of(step_at(0, decodes=b"", device_s=None)))
+    assert [event["name"] for event in of(events, "X")] == ["plan", "wait", "commit"]
+
+
 def test_results_that_were_waited_for_in_the_midst_of_planning_stand_there() -> None:
     made = TraceEvents(1000)
     events = [*made.beginning(), *made.of(step_at(0, settled_s=0.004))]
