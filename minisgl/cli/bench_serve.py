@@ -16,6 +16,7 @@ from minisgl.cli.choices import choice_option
 from minisgl.cli.extras import needs_server_extra
 from minisgl.cli.files import check_writable, write_json
 from minisgl.cli.plot import check_plot, draw
+from minisgl.cli.server_flags import DEFAULT_URL, ApiKey, Url
 from minisgl.env import ENV
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def run(
-    url: Annotated[str, typer.Option("--url", help="Where the server is.")] = "http://127.0.0.1:8000",
+    url: Url = DEFAULT_URL,
     backend: Annotated[str, choice_option("--backend", list(BACKENDS), help="The endpoint.")] = "completions",
     dataset: Annotated[str, choice_option("--dataset", list(DATASETS), help="What is asked.")] = "random",
     num_requests: Annotated[int, typer.Option("--num-requests", min=1, help="Requests in all.")] = 64,
@@ -43,9 +44,7 @@ def run(
         bool, typer.Option("--ignore-eos/--no-ignore-eos", help="Send ignore_eos, so that all outputs are as long.")
     ] = True,
     model: Annotated[str | None, typer.Option("--model", help="Its name (default: the first one served).")] = None,
-    api_key: Annotated[
-        str | None, typer.Option("--api-key", help="Sent as the bearer token (default: MINISGL_API_KEY).")
-    ] = None,
+    api_key: ApiKey = None,
     timeout: Annotated[float, typer.Option("--timeout", help="Seconds after which a request has failed.")] = 600.0,
     seed: Annotated[int, typer.Option("--seed", help="Of texts and arrivals.")] = 0,
     as_json: Annotated[Path | None, typer.Option("--json", help="Write everything to this file.")] = None,

@@ -11,8 +11,6 @@ import msgspec
 import typer
 from rich.console import Console
 
-from minisgl.env import ENV
-
 if TYPE_CHECKING:
     from minisgl.cli.explain_prompts import AskedPrompt
     from minisgl.cli.explain_report import Found
@@ -62,7 +60,7 @@ def run(
     _check(url, api_key, [flag for flag, value in offline.items() if value is not None])
     asked = read_asked(prompts or [], file, chat=chat, system=system)
     if url is not None:
-        found = list(_ask_server(asked, url, api_key or ENV.API_KEY.value))
+        found = list(_ask_server(asked, url, api_key))
     else:
         found = _look_offline(asked, model or DEFAULT_MODEL, page_size or 1, pool_tokens)
     if as_json:
@@ -80,11 +78,11 @@ def _check(url: str | None, api_key: str | None, offline: Sequence[str]) -> None
 
 
 def _ask_server(prompts: Sequence[AskedPrompt], url: str, api_key: str | None) -> Iterator[Found]:
-    from minisgl.cli.api_client import ApiClient
     from minisgl.cli.explain_report import Found
+    from minisgl.cli.server_flags import open_client
     from minisgl.server.schema.explanation import ExplainedPrompt
 
-    client = ApiClient(url, api_key)
+    client = open_client(url, api_key)
     for prompt in prompts:
         answer = client.ask("POST", "/cache/explain", ExplainedPrompt, prompt.body())
         yield Found(prompt.where, msgspec.to_builtins(answer))

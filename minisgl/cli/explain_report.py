@@ -12,18 +12,15 @@ from rich.console import Console
 from rich.text import Text
 
 from minisgl.cli.session import printable
+from minisgl.cli.words import CAUSE_COLORS, CAUSES, count
 from minisgl.llm.explained import REACH
 
-WORDS = {
-    "hit": "cached",
+# In a sentence some take more words.
+WORDS = CAUSES | {
     "joined": "computed by a running request",
-    "evicted": "evicted",
     "below_page": "known, but no whole page",
-    "never_seen": "never seen",
-    "not_looked_up": "not looked up",
     "last_token": "at the end, always computed",
 }
-STYLES = {"hit": "green", "joined": "green", "evicted": "yellow", "never_seen": "red"}
 MIN_COMMON_END = 8  # tokens; fewer are not worth a word
 
 
@@ -55,18 +52,17 @@ def show(found: Sequence[Found], console: Console) -> None:
 
 def _lines(found: Found) -> Iterator[Text]:
     answer = found.answer
-    head = Text(f"{printable(found.where)}: {_tokens(answer['prompt_tokens'])}: ", "bold")
+    head = Text(f"{printable(found.where)}: {count(answer['prompt_tokens'], 'token')}: ", "bold")
     yield head + Text(", ").join(
-        Text(f"{tokens:,} {WORDS[cause]}{_when(cause, answer)}", STYLES.get(cause, "not bold"))
+        Text(f"{tokens:,} {WORDS[cause]}{_when(cause, answer)}", CAUSE_COLORS.get(cause, "not bold"))
         for cause, tokens in answer["causes"].items()
         if tokens
     )
     if answer["around"] is not None and answer["left_at"]:
         yield from _parting(found)
     if found.common_end >= MIN_COMMON_END:
-        yield Text(
-            f"  Both end with the same {_tokens(found.common_end)}: put what differs behind these to have them cached."
-        )
+        same = count(found.common_end, "token")
+        yield Text(f"  Both end with the same {same}: put what differs behind these to have them cached.")
 
 
 def _when(cause: str, answer: Mapping[str, Any]) -> str:
@@ -83,7 +79,7 @@ def _parting(found: Found) -> Iterator[Text]:
     around, left_at = found.answer["around"], found.answer["left_at"]
     names = [printable(name) for name in (found.where, found.closest) if name]
     other = names[1] if found.closest else "what came closest"
-    yield Text(f"  It leaves {other} after {_tokens(left_at)}:")
+    yield Text(f"  It leaves {other} after {count(left_at, 'token')}:")
     width, before = max(map(cell_len, names)), ("..." if left_at > REACH else "") + _quoted(around["before"])
     for name, after in zip(names, (around["after"], around.get("branch", "")), strict=False):
         padding = " " * (width - cell_len(name))
@@ -94,7 +90,3 @@ def _parting(found: Found) -> Iterator[Text]:
 def _quoted(text: str) -> str:
     """On one line, and harmless to a terminal."""
     return printable(json.dumps(text, ensure_ascii=False)[1:-1])
-
-
-def _tokens(number: int) -> str:
-    return f"{number:,} token{'s' * (number != 1)}"

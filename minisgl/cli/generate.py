@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from minisgl.cli.files import check_writable
 from minisgl.cli.interrupt import Interrupt, until_interrupted
 from minisgl.cli.prompts import GivenPrompt, read_prompts, tokenize
 from minisgl.cli.report import Output, Totals, choices_of, cut_at, error_of, is_utf8, json_line
@@ -40,7 +41,7 @@ def run(
     """Generate text; a summary goes to stderr. Exits with 1 when a prompt failed, 130 after Ctrl-C."""
     given = read_prompts(prompts or [], file)
     params = SamplingParams(**sampling)
-    _check_output(output)
+    check_writable("--output", output)
     with load_llm(config) as llm:
         deltas = llm.generate(tokenize(llm, given, params, chat), params, stream=True)
         with _open_output(output) as sink:  # what it held is gone from here, so all that may be refused comes before
@@ -117,12 +118,6 @@ class _Job:
         """Not between outputs shown on the same terminal, nor for a single prompt."""
         is_useless = len(self.prompts) == 1 or self._sink.isatty()
         return ProgressBar("generating", len(self.prompts), "prompts", is_hidden=is_useless)
-
-
-def _check_output(path: Path | None) -> None:
-    """ValueError for a path that can be no file, before the model is loaded."""
-    if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        raise ValueError(f"--output {path}: it is a folder, or lies in one that does not exist")
 
 
 @contextlib.contextmanager

@@ -12,9 +12,9 @@ from typing import Annotated
 import typer
 
 from minisgl.cli.activity_feed import ActivityFeed, record_of, request_of
-from minisgl.cli.api_client import ApiClient
+from minisgl.cli.files import check_writable
 from minisgl.cli.interrupt import Interrupt
-from minisgl.env import ENV
+from minisgl.cli.server_flags import DEFAULT_URL, ApiKey, Url, open_client
 from minisgl.message import StepRecord
 from minisgl.scheduler.trace import TraceFile
 from minisgl.scheduler.trace_events import TraceEvents
@@ -25,15 +25,14 @@ POLL_S = 0.25  # 512 steps are kept: of 2 ms each they last a second
 
 
 def run(
-    url: Annotated[str, typer.Option("--url", help="Where the server is.")] = "http://127.0.0.1:8000",
+    url: Url = DEFAULT_URL,
     seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long to record.")] = 5.0,
     output: Annotated[Path, typer.Option("--output", help="The file to write.")] = Path("trace.json"),
-    api_key: Annotated[
-        str | None, typer.Option("--api-key", help="Sent as the bearer token (default: MINISGL_API_KEY).")
-    ] = None,
+    api_key: ApiKey = None,
 ) -> None:
     """Record what a running server's engine does, as a trace for Perfetto; Ctrl-C ends it early."""
-    feed = ActivityFeed(ApiClient(url, api_key or ENV.API_KEY.value))
+    check_writable("--output", output)
+    feed = ActivityFeed(open_client(url, api_key))
     profile, first = Profile(feed), feed.ask()
     with closing(TraceFile(output)) as file:
         profile.record(file, first, seconds)

@@ -11,9 +11,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from minisgl.cli.capacity import other_pools
 from minisgl.cli.files import check_writable, write_json
 from minisgl.cli.plot import check_plot, draw
 from minisgl.cli.simulate_plot import panels, title_of
+from minisgl.cli.words import count
 from minisgl.simulate.config import SimulationConfig
 from minisgl.simulate.study import Advance, Begin, study
 from minisgl.simulate.trace import read_trace
@@ -72,34 +74,30 @@ def _table(spreads: dict[str, dict[str, float]], title: str) -> Table:
 def _lines(summary: dict[str, Any], result: dict[str, Any]) -> list[str]:
     has_clock = summary["config"]["clock"]
     lines = [
-        f"{_count(result['num_requests'], 'request')}, {_count(result['prompt_tokens'], 'prompt token')}; a pool of "
-        f"{_count(summary['num_pages'], 'page')} of {_count(summary['page_size'], 'token')}; "
-        f"the trace has {_count(summary['num_unique_pages'], 'different page')}",
+        f"{count(result['num_requests'], 'request')}, {count(result['prompt_tokens'], 'prompt token')}; a pool of "
+        f"{count(summary['num_pages'], 'page')} of {count(summary['page_size'], 'token')}; "
+        f"the trace has {count(summary['num_unique_pages'], 'different page')}",
         f"hits {result['hit_rate']:.2%} of the prompt tokens; the offline optimum in the trace's order "
         f"{summary['optimum']['hit_rate']:.2%}" + (" (another order may hit more)" if has_clock else ""),
         *_capacity_lines(result["capacity"]),
-        f"{_count(result['num_evicted_pages'], 'page')} evicted",
+        f"{count(result['num_evicted_pages'], 'page')} evicted",
     ]
     return lines + (_clock_lines(summary, result) if has_clock else [])
 
 
 def _capacity_lines(capacity: list[dict[str, float]]) -> list[str]:
     """What a server would say after this run, where it counts."""
-    others = [f"{each['factor']:g}x {each['hit_rate']:.2%}" for each in capacity if each["factor"] != 1]
-    return [f"estimated from this run alone, pools of other sizes: {', '.join(others)}"] if others else []
+    others = other_pools(((each["factor"], each["hit_rate"]) for each in capacity), digits=2)
+    return [f"estimated from this run alone, pools of other sizes: {others}"] if others else []
 
 
 def _clock_lines(summary: dict[str, Any], result: dict[str, Any]) -> list[str]:
     return [
-        f"{_count(result['computed_tokens'], 'prompt token')} computed, {result['generated_tokens']:,} generated, in "
-        f"{_count(result['num_batches'], 'batch', 'batches')}; {_count(result['num_retracted'], 'retraction')}, "
+        f"{count(result['computed_tokens'], 'prompt token')} computed, {result['generated_tokens']:,} generated, in "
+        f"{count(result['num_batches'], 'batch', 'batches')}; {count(result['num_retracted'], 'retraction')}, "
         f"{result['num_failed']:,} failed",
         f"{result['duration_s']:,.1f} s, the engine busy for {result['busy_s']:,.1f}; "
         f"{result['requests_per_s']:,.2f} requests and {result['output_tokens_per_s']:,.1f} generated tokens a second",
         f"running requests held {result['mean_pages_used'] / summary['num_pages']:.1%} of the pool, "
         f"{result['mean_waiting']:,.1f} requests waited, on average",
     ]
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

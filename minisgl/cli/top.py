@@ -17,10 +17,9 @@ from rich.console import Console
 from rich.live import Live
 
 from minisgl.cli.activity_feed import ActivityFeed
-from minisgl.cli.api_client import ApiClient
+from minisgl.cli.server_flags import DEFAULT_URL, ApiKey, Url, open_client
 from minisgl.cli.top_frame import Frame
 from minisgl.cli.top_view import View
-from minisgl.env import ENV
 from minisgl.server.schema.info import ModelInfo
 
 TREE_EVERY_S = 5.0  # a large tree takes the engine some steps
@@ -28,15 +27,13 @@ TREE_NODES = 64
 
 
 def run(
-    url: Annotated[str, typer.Option("--url", help="Where the server is.")] = "http://127.0.0.1:8000",
+    url: Url = DEFAULT_URL,
     interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look twice, print once, and end.")] = False,
-    api_key: Annotated[
-        str | None, typer.Option("--api-key", help="Sent as the bearer token (default: MINISGL_API_KEY).")
-    ] = None,
+    api_key: ApiKey = None,
 ) -> None:
     """Watch requests, batches, the pool and the cache of a running server. q or Ctrl-C ends it."""
-    watch = Watch(url, api_key or ENV.API_KEY.value)
+    watch = Watch(url, api_key)
     console = Console(highlight=False)
     if once:
         watch.look()
@@ -54,7 +51,7 @@ class Watch:
     """Looks at a server. A server that is gone for a while is looked for again."""
 
     def __init__(self, url: str, api_key: str | None) -> None:
-        self._client = ApiClient(url, api_key)
+        self._client = open_client(url, api_key)
         self._feed = ActivityFeed(self._client)
         self._view = View(url)
         self._tree_due = 0.0

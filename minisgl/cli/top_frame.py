@@ -11,6 +11,7 @@ from rich.text import Text
 
 from minisgl.cli.session import printable
 from minisgl.cli.top_view import Pace, Prefix, View
+from minisgl.cli.words import CAUSE_COLORS, CAUSES
 from minisgl.message import EngineStats
 from minisgl.server.schema.activity import ActivityNow, OpenRequest, Spread
 
@@ -18,7 +19,6 @@ TWO_PANELS = 76  # columns for them side by side
 WIDE, NARROW = 100, 56  # for all that there is to say of a request, or little of it
 IF_WIDE, IF_NOT_NARROW = {"waits for", "request"}, {"cached", "done"}
 MAX_REQUESTS, MAX_PREFIXES = 20, 8  # where there is room for them
-CAUSE_COLORS = {"hit": "green", "joined": "cyan", "evicted": "red", "other_namespace": "magenta"}
 POOL_COLORS = {"in use": "blue", "cached": "green", "free": "bright_black"}
 
 
@@ -117,9 +117,9 @@ def _causes(causes: dict[str, int], only_ascii: bool) -> RenderableType:
     table.add_column()
     for cause, tokens in sorted(causes.items(), key=lambda item: -item[1]):
         if tokens:
-            color, cells = CAUSE_COLORS.get(cause, "yellow"), round(20 * tokens / total)
+            color, cells = CAUSE_COLORS.get(cause, "bright_black"), round(20 * tokens / total)
             bar = Text(("#" if only_ascii else "█") * cells, color)
-            table.add_row(cause.replace("_", " "), f"{tokens:,}", f"{tokens / total:.1%}", bar)
+            table.add_row(CAUSES.get(cause, cause), f"{tokens:,}", f"{tokens / total:.1%}", bar)
     return table
 
 

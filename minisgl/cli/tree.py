@@ -11,14 +11,15 @@ from urllib.parse import urlencode
 import typer
 
 from minisgl.cli.choices import choice_option
-from minisgl.env import ENV
+from minisgl.cli.files import check_writable
+from minisgl.cli.server_flags import DEFAULT_URL, ApiKey, Url, open_client
 
 FORMATS = ("text", "json", "dot", "html")
 MAX_NODES = {"text": 50, "dot": 200}  # where more would not be read; else as many as the server takes to be right
 
 
 def run(
-    url: Annotated[str, typer.Option("--url", help="Where the server is.")] = "http://127.0.0.1:8000",
+    url: Url = DEFAULT_URL,
     form: Annotated[
         str | None,
         choice_option("--format", list(FORMATS), help="What to make (default: what --output ends with, or text)."),
@@ -33,20 +34,14 @@ def run(
         int | None, typer.Option("--node", min=1, help="Only what is below the node of this id; JSON tells ids.")
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file (default: stdout).")] = None,
-    api_key: Annotated[
-        str | None, typer.Option("--api-key", help="Sent as the bearer token (default: MINISGL_API_KEY).")
-    ] = None,
+    api_key: ApiKey = None,
 ) -> None:
     """Draw what a server has cached. Beginnings of texts are shown if it was started with --ui-show-text."""
-    from minisgl.cli.api_client import ApiClient
-    from minisgl.cli.files import check_writable
-
     check_writable("--output", output)
     form = form or _form_of(output)
     query = {"max_nodes": max_nodes or MAX_NODES.get(form), "node": node}
     given = urlencode({name: value for name, value in query.items() if value is not None})
-    client = ApiClient(url, api_key or ENV.API_KEY.value)
-    answer = client.ask("GET", f"/inspect/tree{'?' if given else ''}{given}", dict[str, Any])
+    answer = open_client(url, api_key).ask("GET", f"/inspect/tree{'?' if given else ''}{given}", dict[str, Any])
     drawn = _drawn(answer, form, url)
     if output is not None:
         output.write_text(drawn, encoding="utf-8")

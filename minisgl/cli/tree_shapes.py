@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from minisgl.cli.session import printable
+from minisgl.cli.words import count
 
 INDENT = "  "
 
@@ -25,7 +26,7 @@ class Branch:
     def rest(self) -> str:
         """What of its children is not shown; "" if that is nothing."""
         num, tokens = self.fields["folded_nodes"], self.fields["folded_tokens"]
-        return f"{_count(num, 'more branch', 'more branches')}, {_count(tokens, 'token')}" if num else ""
+        return f"{count(num, 'more branch', 'more branches')}, {count(tokens, 'token')}" if num else ""
 
 
 def read_branches(answer: Mapping[str, Any]) -> list[Branch]:
@@ -46,9 +47,9 @@ def read_branches(answer: Mapping[str, Any]) -> list[Branch]:
 
 def summary(answer: Mapping[str, Any]) -> str:
     """One line on all of it."""
-    line = f"{_count(answer['num_tokens'], 'token')} in {_count(answer['num_nodes'], 'node')}"
+    line = f"{count(answer['num_tokens'], 'token')} in {count(answer['num_nodes'], 'node')}"
     num_spaces = answer["num_namespaces"]
-    return line + (f" of {_count(num_spaces, 'namespace')}" if num_spaces > 1 else "")
+    return line + (f" of {count(num_spaces, 'namespace')}" if num_spaces > 1 else "")
 
 
 def as_text(answer: Mapping[str, Any], branches: Sequence[Branch]) -> str:
@@ -83,15 +84,15 @@ def as_dot(branches: Sequence[Branch]) -> str:
 
 def _name(node: Mapping[str, Any]) -> str:
     text = node.get("text")
-    return _one_line(text)[1:-1] if text else _count(node["tokens"], "token")
+    return _one_line(text)[1:-1] if text else count(node["tokens"], "token")
 
 
 def _label(node: Mapping[str, Any]) -> str:
-    parts = [_count(node["tokens"], "token")]
+    parts = [count(node["tokens"], "token")]
     if node["subtree_tokens"] > node["tokens"]:
         parts[0] += f" ({node['subtree_tokens']:,} with all below)"
     if node["locks"]:
-        parts.append(_count(node["locks"], "lock"))
+        parts.append(count(node["locks"], "lock"))
     parts.append(f"age {node['age']:,}")
     text = node.get("text")
     return ", ".join(parts) + (f": {_one_line(text)}" if text else "")
@@ -99,7 +100,7 @@ def _label(node: Mapping[str, Any]) -> str:
 
 def _namespace(node: Mapping[str, Any], salt: str | None) -> str:
     name = f"namespace {node['namespace']}" if node["namespace"] else "public namespace"
-    return f"{name}{f' {_one_line(salt)}' if salt else ''}: {_count(node['subtree_tokens'], 'token')}"
+    return f"{name}{f' {_one_line(salt)}' if salt else ''}: {count(node['subtree_tokens'], 'token')}"
 
 
 def _one_line(text: str) -> str:
@@ -110,7 +111,3 @@ def _one_line(text: str) -> str:
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"

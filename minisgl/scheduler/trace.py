@@ -14,6 +14,7 @@ import msgspec
 from minisgl.message import StepRecord
 from minisgl.scheduler.trace_events import Event, TraceEvents
 from minisgl.utils.logging import get_logger
+from minisgl.utils.output_file import fault_of
 
 EVERY_S = 0.25
 MAX_HELD = 4096  # records, while the disk is slow
@@ -93,8 +94,5 @@ class Trace:
 
 def check_trace(path: str) -> None:
     """ValueError for a file that cannot be written. What it holds stays as it is."""
-    try:
-        with open(path, "ab"):
-            pass
-    except OSError as error:
-        raise ValueError(f"trace={path!r}: {error.strerror}") from error
+    if (fault := fault_of(Path(path))) is not None:
+        raise ValueError(f"trace={path!r}: {fault}")

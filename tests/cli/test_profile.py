@@ -68,6 +68,6 @@ def test_what_cannot_be_is_an_error(run: Any, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     assert "does a server run there?" in run("profile", "--url", "127.0.0.1:1", "--output", str(path)).err
     assert not path.exists()
-    assert "directory" in recorded(run, ActingLink(), tmp_path).err
+    assert "this is a folder" in recorded(run, ActingLink(), tmp_path).err
     loading = recorded(run, ActingLink(), path, engine=None)
     assert (loading.code, "the model is being loaded" in loading.err) == (2, True)

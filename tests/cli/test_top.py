@@ -80,7 +80,7 @@ def test_once_prints_one_frame_with_all_there_is_to_say(run: Any, monkeypatch: p
         assert text in done.out, text
     rows = [line.split() for line in done.out.splitlines()]
     assert ["waiting", "3", "9", "4", "11", "3", "3.0", "s", "1"] in rows
-    assert any(row[1:5] == ["hit", "60", "75.0%", "█" * 15] for row in rows)
+    assert any(row[1:5] == ["cached", "60", "75.0%", "█" * 15] for row in rows)
     assert "evicted     0" not in done.out
     assert "biggest prefixes" not in done.out
 

@@ -38,7 +38,7 @@ def test_a_device_s_times_lie_within_the_launch_on_a_cpu(tiny: Path, tmp_path: P
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_loaded(tiny: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^trace='.*': Is a directory"):
+    with pytest.raises(ValueError, match=r"^trace='.*': this is a folder"):
         LLM(str(tiny), trace=str(tmp_path))
     with pytest.raises(ValueError, match="is not the name of a file"):
         LLM(str(tiny), trace=tmp_path)
