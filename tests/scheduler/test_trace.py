@@ -71,7 +71,7 @@ def test_batches_are_named_by_what_they_hold(tmp_path: Path) -> None:
     now = iter(range(1000))
 
     def forward(forward_input: ForwardInput) -> BatchOutput:
-        return TimedOutput(serving.engine.forward(forward_input), serving.scheduler.recorder._started_at + next(now))
+        return TimedOutput(serving.engine.forward(forward_input), serving.scheduler.recorder.started_at + next(now))
 
     serving.loop._forward = forward
     serving.generate([[1, 2, 3, 4, 5, 6], [20, 21]], max_tokens=3)
