@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+from minisgl.core import Explanation
 from minisgl.llm.explained import Explained
 from minisgl.llm.stream import choices_of
 from minisgl.server.explaining import Reasons
@@ -94,7 +95,13 @@ class Observer:
         explanation = delta.get("explanation")
         if explanation is None or delta["choice"] != 0:
             return
+        self._started_record.note_reasons(self._reasons(explanation))
+
+    def _reasons(self, explanation: Explanation) -> Reasons:
+        """Of one of several prompts, which may be all that is ever heard of, no position: nobody knew whose it is."""
+        if len(self._prepared) > 1:
+            return Reasons(explanation.causes)
         reasons = Reasons.of(explanation)
         if self._keep_text and self._started_record.started > self._book.texts_since:
-            reasons = reasons.with_window(Explained(self._prepared[delta["index"]].input_ids, explanation))
-        self._started_record.note_reasons(reasons)
+            return reasons.with_window(Explained(self._prepared[0].input_ids, explanation))
+        return reasons

@@ -119,7 +119,7 @@ def test_the_admission_is_noted_whenever_it_comes_and_once_for_each_prompt(clock
     observer.numbered((8, 9, 10, 11))
     early = {"queue_s": 0.25, "explanation": Explanation(hit=4, never_seen=1, left_at=4)}
     observer.deltas([{**delta(), **early}, {**delta(choice=1), **early, "queue_s": 0.5}])
-    assert (record.reasons, record.queue_s) == (Reasons.of(early["explanation"]), 0.5)
+    assert (record.reasons, record.queue_s) == (Reasons(Explanation(hit=4, never_seen=1).causes), 0.5)  # no position
     observer.deltas([delta(1), {**delta(1, index=1), "explanation": Explanation(never_seen=7)}])
     assert record.reasons is not None
     assert {cause: tokens for cause, tokens in record.reasons.causes.items() if tokens} == {"hit": 4, "never_seen": 8}
