@@ -5,9 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from minisgl.cli.api_client import ApiClient, message_of, read_answer
-from minisgl.message import RequestNow, Sizes, StepRecord
-from minisgl.message.activity import pack_uids
-from minisgl.server.schema.activity import ActivityNow, OpenRequest, Step
+from minisgl.server.schema.activity import ActivityNow
 
 PATH = "/inspect/activity"
 NO_STEPS = 2**53  # as many as there will never be
@@ -43,37 +41,3 @@ class ActivityFeed:
             self.num_lost += activity.steps[0].step - self._since
         self._since, self._now_s = activity.next, activity.now_s
         return activity
-
-
-def record_of(step: Step) -> StepRecord:
-    """As the engine made it."""
-    return StepRecord(
-        step=step.step,
-        begin_s=step.begin_s,
-        plan_s=step.plan_s,
-        launch_s=step.launch_s,
-        wait_s=step.wait_s,
-        commit_s=step.commit_s,
-        settled_s=step.settled_s,
-        device_s=step.device_s,
-        prefills=tuple(step.prefills),
-        decodes=pack_uids(step.decodes),
-        arrived=tuple(step.arrived),
-        admitted=tuple(step.admitted),
-        retracted=tuple(step.retracted),
-        finished=tuple(step.finished),
-        aborted=tuple(step.aborted),
-        sizes=Sizes(
-            step.free_tokens,
-            step.evictable_tokens,
-            step.protected_tokens,
-            step.evicted_tokens,
-            step.num_running,
-            step.num_waiting,
-        ),
-    )
-
-
-def request_of(request: OpenRequest) -> RequestNow:
-    fields = {name: getattr(request, name) for name in RequestNow.__struct_fields__}
-    return RequestNow(**fields)

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from minisgl.cli.activity_feed import ActivityFeed, record_of, request_of
+from minisgl.cli.activity_feed import ActivityFeed
 from minisgl.cli.files import check_writable
 from minisgl.cli.interrupt import Interrupt
 from minisgl.cli.server_flags import DEFAULT_URL, ApiKey, Url, open_client
@@ -55,7 +55,7 @@ class Profile:
         """So many seconds, from that answer on; less if the server is started anew."""
         stats = first.stats
         events = TraceEvents(stats.num_pages * stats.page_size)
-        file.write(events.beginning(map(request_of, first.requests)))
+        file.write(events.beginning(request.now() for request in first.requests))
         self.num_requests = len(first.requests)
         for record in self._records(seconds, first.now_s):
             file.write(events.of(record))
@@ -85,7 +85,7 @@ class Profile:
                     return
                 self.lasted_s = activity.now_s - began_s
                 bar.advance_to(round(self.lasted_s))
-                yield from map(record_of, activity.steps)
+                yield from (step.record() for step in activity.steps)
 
     def _count(self, record: StepRecord) -> None:
         self.num_steps += 1

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import asdict
 
-from minisgl.message import EngineStats
-from minisgl.message.activity import State
+from minisgl.message import EngineStats, RequestNow, Sizes, StepRecord
+from minisgl.message.activity import State, pack_uids, uids_of
 
 
 class Step(msgspec.Struct, kw_only=True):
@@ -25,19 +26,31 @@ class Step(msgspec.Struct, kw_only=True):
     commit_s: float
     settled_s: float | None
     device_s: tuple[float, float] | None
-    prefills: list[tuple[int, int, int]]
+    prefills: tuple[tuple[int, int, int], ...]
     decodes: list[int]
-    arrived: list[tuple[int, float, int]]
-    admitted: list[int]
-    retracted: list[int]
-    finished: list[int]
-    aborted: list[int]
+    arrived: tuple[tuple[int, float, int], ...]
+    admitted: tuple[int, ...]
+    retracted: tuple[int, ...]
+    finished: tuple[int, ...]
+    aborted: tuple[int, ...]
     free_tokens: int
     evictable_tokens: int
     protected_tokens: int
     evicted_tokens: int
     num_running: int
     num_waiting: int
+
+    @classmethod
+    def of(cls, record: StepRecord) -> Step:
+        fields = asdict(record)
+        sizes = asdict(fields.pop("sizes"))
+        return cls(**fields | sizes | {"decodes": uids_of(record.decodes)})
+
+    def record(self) -> StepRecord:
+        """As the engine made it."""
+        fields = asdict(self)
+        sizes = Sizes(**{name: fields.pop(name) for name in Sizes.__struct_fields__})
+        return StepRecord(**fields | {"decodes": pack_uids(self.decodes), "sizes": sizes})
 
 
 class OpenRequest(msgspec.Struct, kw_only=True):
@@ -57,6 +70,14 @@ class OpenRequest(msgspec.Struct, kw_only=True):
     arrived_s: float
     admitted_s: float | None
     waits_for: int | None
+
+    @classmethod
+    def of(cls, request: RequestNow, request_id: str | None) -> OpenRequest:
+        return cls(**asdict(request), request_id=request_id)
+
+    def now(self) -> RequestNow:
+        """As the engine told of it."""
+        return RequestNow(**{name: getattr(self, name) for name in RequestNow.__struct_fields__})
 
 
 class Spread(msgspec.Struct):
