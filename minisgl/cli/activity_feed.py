@@ -26,15 +26,17 @@ class ActivityFeed:
     def ask(self) -> ActivityNow:
         """With the steps since the last time; of an engine that is asked for the first time none.
 
-        OSError when the server cannot be reached, or has no engine now; ValueError when it refuses, or is another one.
+        OSError when the server cannot be reached, has no engine now, or too much to do; ValueError when it refuses, or is
+        another one.
         """
         status, body = self._client.answer("GET", f"{PATH}?since={self._since}")
-        if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):
             raise OSError(message_of(body, status))
         if status != HTTPStatus.OK:
             raise ValueError(f"{PATH}: {message_of(body, status)}")
         activity = read_answer(PATH, body, ActivityNow)
-        self.has_restarted = activity.now_s < self._now_s
+        is_behind = activity.now_s < self._now_s or activity.next < self._since
+        self.has_restarted = is_behind and self._since != NO_STEPS
         if self.has_restarted:
             activity.steps = []
         elif activity.steps:

@@ -53,8 +53,10 @@ def run(
     """Send requests to a server and report how it went. Exits with 1 when a request failed."""
     check_writable("--json", as_json)
     check_plot(plot)
-    if rate is not None and (concurrency is not None or rate <= 0):
+    if rate is not None and (concurrency is not None or not rate > 0):
         raise ValueError(f"--rate {rate:g}: it is over 0, and given without --concurrency")
+    if not timeout > 0:
+        raise ValueError(f"--timeout {timeout:g}: it is over 0")
     concurrency = concurrency or 8
     api_key = api_key or ENV.API_KEY.value
     shape = Shape(num_requests, input_len, prefix_len, num_groups, num_turns, seed)

@@ -21,12 +21,13 @@ from minisgl.scheduler.trace_events import TraceEvents
 from minisgl.server.schema.activity import ActivityNow
 from minisgl.utils.progress import ProgressBar
 
+MAX_S = 24 * 3600.0
 POLL_S = 0.25  # 512 steps are kept: of 2 ms each they last a second
 
 
 def run(
     url: Url = DEFAULT_URL,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long to record.")] = 5.0,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=MAX_S, help="How long to record.")] = 5.0,
     output: Annotated[Path, typer.Option("--output", help="The file to write.")] = Path("trace.json"),
     api_key: ApiKey = None,
 ) -> None:
@@ -42,7 +43,7 @@ def run(
 
 @dataclass
 class Profile:
-    """What was recorded, and how much of it."""
+    """What was recorded, and how much of it. trouble: why the last look at the server failed, if it did."""
 
     feed: ActivityFeed
     num_steps: int = 0
@@ -50,6 +51,7 @@ class Profile:
     device_s: float = 0.0
     lasted_s: float = 0.0
     has_restarted: bool = False
+    trouble: str | None = None
 
     def record(self, file: TraceFile, first: ActivityNow, seconds: float) -> None:
         """So many seconds, from that answer on; less if the server is started anew."""
@@ -72,6 +74,8 @@ class Profile:
         )
         if self.feed.num_lost:
             line += f"; {self.feed.num_lost:,} steps were too many to be asked for in time and are missing"
+        if self.trouble is not None:
+            line += f"; it ends early: {self.trouble}"
         return line + ("; it ends where the server was started anew" if self.has_restarted else "")
 
     def _records(self, seconds: float, began_s: float) -> Iterator[StepRecord]:
@@ -79,7 +83,11 @@ class Profile:
         with Interrupt() as interrupt, ProgressBar("recording", round(seconds), "s") as bar:
             while not interrupt.pressed and (left := until - time.monotonic()) > 0:
                 time.sleep(min(POLL_S, left))
-                activity = self.feed.ask()
+                try:
+                    activity, self.trouble = self.feed.ask(), None
+                except OSError as error:  # for a while, maybe
+                    self.trouble = str(error)
+                    continue
                 if self.feed.has_restarted:
                     self.has_restarted = True
                     return

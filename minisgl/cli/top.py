@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import sys
@@ -17,13 +16,15 @@ from rich.console import Console
 from rich.live import Live
 
 from minisgl.cli.activity_feed import ActivityFeed
+from minisgl.cli.api_client import read_answer
 from minisgl.cli.server_flags import DEFAULT_URL, ApiKey, Url, open_client
 from minisgl.cli.top_frame import Frame
 from minisgl.cli.top_view import View
 from minisgl.server.schema.info import ModelInfo
+from minisgl.server.schema.tree import Tree
 
 TREE_EVERY_S = 5.0  # a large tree takes the engine some steps
-TREE_NODES = 64
+TREE_PATH, TREE_NODES = "/inspect/tree", 64
 
 
 def run(
@@ -79,10 +80,10 @@ class Watch:
         """A server without a tree to show has none the next time either."""
         if time.monotonic() < self._tree_due:
             return
-        status, body = self._client.answer("GET", f"/inspect/tree?max_nodes={TREE_NODES}")
+        status, body = self._client.answer("GET", f"{TREE_PATH}?max_nodes={TREE_NODES}")
         self._tree_due = time.monotonic() + TREE_EVERY_S
         if status == HTTPStatus.OK:
-            self._view.take_tree(json.loads(body))
+            self._view.take_tree(read_answer(TREE_PATH, body, Tree))
 
 
 @contextlib.contextmanager

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from minisgl.cli.session import printable
 from minisgl.server.schema.activity import ActivityNow, Step
+from minisgl.server.schema.tree import Tree
 
 
 class Pace(NamedTuple):
@@ -55,19 +55,18 @@ class View:
         self.pace = None if self.activity is None else pace_of(self.activity, activity)
         self.activity, self.trouble = activity, None
 
-    def take_tree(self, tree: Mapping[str, Any]) -> None:
-        """As /inspect/tree answers: what hangs below the roots, the largest first."""
-        nodes = tree["nodes"]
-        roots = {node["id"] for node in nodes if node["parent"] is None}
-        first = [node for node in nodes if node["parent"] in roots]
-        first.sort(key=lambda node: -node["subtree_tokens"])
+    def take_tree(self, tree: Tree) -> None:
+        """What hangs below the roots, the largest first."""
+        roots = {node.id for node in tree.nodes if node.parent is None}
+        first = [node for node in tree.nodes if node.parent in roots]
+        first.sort(key=lambda node: -node.subtree_tokens)
         self.prefixes = [
             Prefix(
-                printable(node.get("text") or f"#{node['id']}").replace("\n", " "),
-                node["tokens"],
-                node["subtree_tokens"],
-                node["subtree_nodes"],
-                node["locks"],
+                printable(node.text or f"#{node.id}").replace("\n", " "),
+                node.tokens,
+                node.subtree_tokens,
+                node.subtree_nodes,
+                node.locks,
             )
             for node in first
         ]

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlencode
 
+import msgspec
 import typer
 
 from minisgl.cli.choices import choice_option
 from minisgl.cli.files import check_writable
 from minisgl.cli.server_flags import DEFAULT_URL, ApiKey, Url, open_client
+from minisgl.core.picture import MAX_PICTURE_NODES
+from minisgl.server.schema.tree import Tree
 
 FORMATS = ("text", "json", "dot", "html")
 MAX_NODES = {"text": 50, "dot": 200}  # where more would not be read; else as many as the server takes to be right
@@ -27,7 +30,10 @@ def run(
     max_nodes: Annotated[
         int | None,
         typer.Option(
-            "--max-nodes", min=1, max=20_000, help="Show the largest (default: 50 as text, 200 as dot, else 1500)."
+            "--max-nodes",
+            min=1,
+            max=MAX_PICTURE_NODES,
+            help="Show the largest (default: 50 as text, 200 as dot, else 1500).",
         ),
     ] = None,
     node: Annotated[
@@ -41,8 +47,8 @@ def run(
     form = form or _form_of(output)
     query = {"max_nodes": max_nodes or MAX_NODES.get(form), "node": node}
     given = urlencode({name: value for name, value in query.items() if value is not None})
-    answer = open_client(url, api_key).ask("GET", f"/inspect/tree{'?' if given else ''}{given}", dict[str, Any])
-    drawn = _drawn(answer, form, url)
+    tree = open_client(url, api_key).ask("GET", f"/inspect/tree{'?' if given else ''}{given}", Tree)
+    drawn = _drawn(tree, form, url)
     if output is not None:
         output.write_text(drawn, encoding="utf-8")
     else:
@@ -55,17 +61,17 @@ def _form_of(output: Path | None) -> str:
     return ending if ending in FORMATS else "text"
 
 
-def _drawn(answer: Any, form: str, url: str) -> str:
+def _drawn(tree: Tree, form: str, url: str) -> str:
     if form == "json":
-        return json.dumps(answer, indent=1) + "\n"
+        return json.dumps(msgspec.to_builtins(tree), indent=1) + "\n"
     from minisgl.cli.tree_shapes import as_dot, as_text, read_branches
 
     try:
-        branches = read_branches(answer)
-    except (LookupError, TypeError):
+        branches = read_branches(tree)
+    except LookupError:
         raise ValueError(f"{url} is no server of minisgl, or of another version: its tree cannot be read") from None
     if form == "html":
         from minisgl.cli.tree_html import as_html
 
-        return as_html(answer, branches)
-    return as_dot(branches) if form == "dot" else as_text(answer, branches)
+        return as_html(tree, branches)
+    return as_dot(branches) if form == "dot" else as_text(tree, branches)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 from minisgl.cli.tree_shapes import Branch, summary
+from minisgl.server.schema.tree import Tree
 
 ROW_PX = 22
 MIN_NAMED = 1.5  # percent of the width: what is narrower has no room for a name
@@ -38,23 +38,23 @@ framed are those that running requests hold. Point at a box to read all of its l
 """
 
 
-def as_html(answer: Mapping[str, Any], branches: Sequence[Branch]) -> str:
+def as_html(tree: Tree, branches: Sequence[Branch]) -> str:
     """All text is escaped."""
     ends: dict[int | None, float] = {None: 0.0}  # where the next child of a node begins, in percent
-    whole = sum(branch.fields["subtree_tokens"] for branch in branches if branch.depth == 0) or 1
+    whole = sum(branch.node.subtree_tokens for branch in branches if branch.depth == 0) or 1
     boxes, num_rows = [], 0
     for branch in branches:
-        fields = branch.fields
-        left, width = ends[fields["parent"]], 100 * fields["subtree_tokens"] / whole
-        ends[fields["parent"]], ends[fields["id"]] = left + width, left
-        kind = f"a{_shade(fields['age'], answer['clock'])}{' lock' if fields['locks'] else ''}"
+        node = branch.node
+        left, width = ends[node.parent], 100 * node.subtree_tokens / whole
+        ends[node.parent], ends[node.id] = left + width, left
+        kind = f"a{_shade(node.age, tree.clock)}{' lock' if node.locks else ''}"
         boxes.append(_box(left, width, branch.depth, kind, branch.label, branch.name))
         num_rows = max(num_rows, branch.depth + 1 + bool(branch.rest))
     for branch in branches:
         if branch.rest:
-            width = 100 * branch.fields["folded_tokens"] / whole
-            boxes.append(_box(ends[branch.fields["id"]], width, branch.depth + 1, "", branch.rest, branch.rest))
-    return PAGE.format(summary=escape(summary(answer)), height=num_rows * ROW_PX, boxes="\n".join(boxes))
+            width = 100 * branch.node.folded_tokens / whole
+            boxes.append(_box(ends[branch.node.id], width, branch.depth + 1, "", branch.rest, branch.rest))
+    return PAGE.format(summary=escape(summary(tree)), height=num_rows * ROW_PX, boxes="\n".join(boxes))
 
 
 def _box(left: float, width: float, depth: int, kind: str, label: str, name: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+
+from msgspec import UNSET
 
 from minisgl.cli.session import printable
 from minisgl.cli.words import count
+from minisgl.server.schema.tree import Tree, TreeNode
 
 INDENT = "  "
 
@@ -16,7 +18,7 @@ INDENT = "  "
 class Branch:
     """A node as the server told of it. depth: 0 of a root. name, label: what to say of it, in short and in full."""
 
-    fields: Mapping[str, Any]
+    node: TreeNode
     depth: int
     name: str
     label: str
@@ -25,36 +27,35 @@ class Branch:
     @property
     def rest(self) -> str:
         """What of its children is not shown; "" if that is nothing."""
-        num, tokens = self.fields["folded_nodes"], self.fields["folded_tokens"]
+        num, tokens = self.node.folded_nodes, self.node.folded_tokens
         return f"{count(num, 'more branch', 'more branches')}, {count(tokens, 'token')}" if num else ""
 
 
-def read_branches(answer: Mapping[str, Any]) -> list[Branch]:
-    """All of them, in the server's order. LookupError or TypeError for what is no tree."""
+def read_branches(tree: Tree) -> list[Branch]:
+    """All of them, in the server's order. LookupError for what is no tree."""
     branches: dict[int, Branch] = {}
-    salts = answer.get("salts") or {}
-    for node in answer["nodes"]:
-        above = branches[node["parent"]] if node["parent"] is not None else None
-        if node["tokens"]:
+    salts = {} if tree.salts is UNSET else tree.salts
+    for node in tree.nodes:
+        above = branches[node.parent] if node.parent is not None else None
+        if node.tokens:
             name, label = _name(node), _label(node)
         else:
-            name = label = _namespace(node, salts.get(str(node["id"])))
-        branch = branches[node["id"]] = Branch(node, above.depth + 1 if above else 0, name, label)
+            name = label = _namespace(node, salts.get(str(node.id)))
+        branch = branches[node.id] = Branch(node, above.depth + 1 if above else 0, name, label)
         if above:
             above.children.append(branch)
     return list(branches.values())
 
 
-def summary(answer: Mapping[str, Any]) -> str:
+def summary(tree: Tree) -> str:
     """One line on all of it."""
-    line = f"{count(answer['num_tokens'], 'token')} in {count(answer['num_nodes'], 'node')}"
-    num_spaces = answer["num_namespaces"]
-    return line + (f" of {count(num_spaces, 'namespace')}" if num_spaces > 1 else "")
+    line = f"{count(tree.num_tokens, 'token')} in {count(tree.num_nodes, 'node')}"
+    return line + (f" of {count(tree.num_namespaces, 'namespace')}" if tree.num_namespaces > 1 else "")
 
 
-def as_text(answer: Mapping[str, Any], branches: Sequence[Branch]) -> str:
+def as_text(tree: Tree, branches: Sequence[Branch]) -> str:
     """A line for each node, children below their parent and indented."""
-    lines = [summary(answer)]
+    lines = [summary(tree)]
     stack: list[Branch | str] = [branch for branch in reversed(branches) if branch.depth == 0]
     while stack:
         item = stack.pop()
@@ -72,8 +73,8 @@ def as_dot(branches: Sequence[Branch]) -> str:
     """In Graphviz's language: locked nodes are drawn bold."""
     lines = ["digraph tree {", "  rankdir=LR", '  node [shape=box, fontname="sans-serif", fontsize=10]']
     for branch in branches:
-        number, parent = branch.fields["id"], branch.fields["parent"]
-        style = ", style=bold" if branch.fields["locks"] else ""
+        number, parent = branch.node.id, branch.node.parent
+        style = ", style=bold" if branch.node.locks else ""
         lines.append(f"  n{number} [label={_quoted(branch.label)}{style}]")
         if parent is not None:
             lines.append(f"  n{parent} -> n{number}")
@@ -82,25 +83,23 @@ def as_dot(branches: Sequence[Branch]) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _name(node: Mapping[str, Any]) -> str:
-    text = node.get("text")
-    return _one_line(text)[1:-1] if text else count(node["tokens"], "token")
+def _name(node: TreeNode) -> str:
+    return _one_line(node.text)[1:-1] if node.text else count(node.tokens, "token")
 
 
-def _label(node: Mapping[str, Any]) -> str:
-    parts = [count(node["tokens"], "token")]
-    if node["subtree_tokens"] > node["tokens"]:
-        parts[0] += f" ({node['subtree_tokens']:,} with all below)"
-    if node["locks"]:
-        parts.append(count(node["locks"], "lock"))
-    parts.append(f"age {node['age']:,}")
-    text = node.get("text")
-    return ", ".join(parts) + (f": {_one_line(text)}" if text else "")
+def _label(node: TreeNode) -> str:
+    parts = [count(node.tokens, "token")]
+    if node.subtree_tokens > node.tokens:
+        parts[0] += f" ({node.subtree_tokens:,} with all below)"
+    if node.locks:
+        parts.append(count(node.locks, "lock"))
+    parts.append(f"age {node.age:,}")
+    return ", ".join(parts) + (f": {_one_line(node.text)}" if node.text else "")
 
 
-def _namespace(node: Mapping[str, Any], salt: str | None) -> str:
-    name = f"namespace {node['namespace']}" if node["namespace"] else "public namespace"
-    return f"{name}{f' {_one_line(salt)}' if salt else ''}: {count(node['subtree_tokens'], 'token')}"
+def _namespace(node: TreeNode, salt: str | None) -> str:
+    name = f"namespace {node.namespace}" if node.namespace else "public namespace"
+    return f"{name}{f' {_one_line(salt)}' if salt else ''}: {count(node.subtree_tokens, 'token')}"
 
 
 def _one_line(text: str) -> str:

@@ -19,23 +19,31 @@ from minisgl.cli import top
 from minisgl.cli.top import Watch
 from minisgl.cli.top_frame import Frame
 from minisgl.cli.top_view import View
+from minisgl.server.schema.tree import Tree, TreeNode
 
-TREE = {
-    "nodes": [
-        {"id": 0, "parent": None, "tokens": 0, "subtree_tokens": 900, "subtree_nodes": 5, "locks": 1},
-        {"id": 4, "parent": 0, "tokens": 20, "subtree_tokens": 200, "subtree_nodes": 2, "locks": 0},
-        {
-            "id": 7,
-            "parent": 0,
-            "tokens": 30,
-            "subtree_tokens": 700,
-            "subtree_nodes": 2,
-            "locks": 1,
-            "text": "You\x1b are",
-        },
-        {"id": 8, "parent": 7, "tokens": 670, "subtree_tokens": 670, "subtree_nodes": 1, "locks": 1},
-    ]
-}
+
+def node(number: int, parent: int | None, tokens: int, subtree: tuple[int, int], locks: int, **text: str) -> TreeNode:
+    """subtree: its tokens and nodes."""
+    places = {"id": number, "parent": parent, "namespace": 0, "age": 0, "folded_nodes": 0, "folded_tokens": 0}
+    sizes = {"tokens": tokens, "subtree_tokens": subtree[0], "subtree_nodes": subtree[1], "locks": locks}
+    return TreeNode(**places, **sizes, **text)
+
+
+TREE = Tree(
+    clock=9,
+    page_size=1,
+    num_nodes=4,
+    num_tokens=900,
+    num_namespaces=1,
+    root=0,
+    above=[],
+    nodes=[
+        node(0, None, 0, (900, 5), 1),
+        node(4, 0, 20, (200, 2), 0),
+        node(7, 0, 30, (700, 2), 1, text="You\x1b are"),
+        node(8, 7, 670, (670, 1), 1),
+    ],
+)
 
 
 @contextlib.contextmanager
