@@ -26,8 +26,8 @@ class ActivityFeed:
     def ask(self) -> ActivityNow:
         """With the steps since the last time; of an engine that is asked for the first time none.
 
-        OSError when the server cannot be reached, has no engine now, or too much to do; ValueError when it refuses, or is
-        another one.
+        OSError when the server cannot be reached, has no engine now or too much to do; ValueError when it refuses, or
+        is another one.
         """
         status, body = self._client.answer("GET", f"{PATH}?since={self._since}")
         if status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS):

@@ -144,6 +144,9 @@ def test_a_missing_extra_is_named(run, monkeypatch):
         (("--url", "ftp://x"), "--url ftp://x: not an address"),
         (("--rate", "2", "--concurrency", "2"), "--rate 2: it is over 0, and given without --concurrency"),
         (("--rate", "-1"), "--rate -1: it is over 0"),
+        (("--rate", "nan"), "--rate nan: it is over 0"),
+        (("--timeout", "0"), "--timeout 0: it is over 0"),
+        (("--timeout", "nan"), "--timeout nan: it is over 0"),
         (("--url", "http://127.0.0.1:1"), "error: "),
     ],
 )

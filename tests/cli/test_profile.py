@@ -56,6 +56,30 @@ def test_a_server_that_starts_anew_ends_it(run: Any, tmp_path: Path) -> None:
     check_trace(read_trace(tmp_path / "trace.json"))
 
 
+def test_a_server_that_does_not_answer_for_a_while_is_asked_again(run: Any, tmp_path: Path) -> None:
+    link = ActingLink(fails_at=[3])
+    done = recorded(run, link, tmp_path / "trace.json", seconds="1")
+    assert (done.code, "early" in done.out, "missing" in done.out) == (0, False, False)
+    assert done.out.startswith(f"{2 * (link.looks - 1)} steps")
+    check_trace(read_trace(tmp_path / "trace.json"))
+
+
+def test_of_a_server_that_is_gone_there_is_a_whole_trace_until_then(run: Any, tmp_path: Path) -> None:
+    done = recorded(run, ActingLink(fails_at=range(3, 1000)), tmp_path / "trace.json", seconds="1")
+    assert done.code == 0
+    assert done.out.startswith("2 steps in 1.0 s")
+    assert "; it ends early: the engine has died\n" in done.out
+    check_trace(read_trace(tmp_path / "trace.json"))
+
+
+@pytest.mark.parametrize("seconds", ["inf", "nan", "-1", "1e400"])
+def test_no_number_of_seconds_is_refused_before_anything_is_written(run: Any, tmp_path: Path, seconds: str) -> None:
+    done = recorded(run, ActingLink(), tmp_path / "trace.json", seconds=seconds)
+    assert done.code == 2
+    assert "Invalid value for '--seconds'" in done.err
+    assert not (tmp_path / "trace.json").exists()
+
+
 def test_the_key_is_sent_and_wanted(run: Any, tmp_path: Path) -> None:
     config, path = ServerConfig(api_key="k"), tmp_path / "trace.json"
     assert recorded(run, ActingLink(), path, "--api-key", "k", config=config).code == 0

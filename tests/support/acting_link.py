@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import msgspec
 from support.scripted_link import ScriptedLink
 
+from minisgl.llm.router import EngineDied
 from minisgl.message import Activity, ActivityMsg, EngineStats, Question, RequestNow, Sizes, StepRecord
 from minisgl.message.activity import pack_uids
 
@@ -70,12 +72,15 @@ def request_now(uid: int, **changes: Any) -> RequestNow:
 class ActingLink(ScriptedLink):
     """looks: how often it was asked. steps_a_look: done between two; of them only the last `kept` are kept.
 
-    restarts_at: the look before which another engine has taken its place.
+    restarts_at: the look before which another engine has taken its place. fails_at: the looks that get no answer.
     """
 
-    def __init__(self, steps_a_look: int = 2, kept: int = 512, restarts_at: int | None = None) -> None:
+    def __init__(
+        self, steps_a_look: int = 2, kept: int = 512, restarts_at: int | None = None, fails_at: Container[int] = ()
+    ) -> None:
         super().__init__()
         self.looks = 0
+        self._fails_at = fails_at
         self.requests_now = [request_now(1), request_now(2), request_now(3, state="waiting", waits_for=1)]
         self._steps_a_look, self._kept, self._restarts_at = steps_a_look, kept, restarts_at
 
@@ -83,6 +88,8 @@ class ActingLink(ScriptedLink):
         if isinstance(question, ActivityMsg):
             self.activity = self._activity(question.since)
             self.looks += 1
+            if self.looks in self._fails_at:
+                raise EngineDied("for now")
         return super().ask(question)
 
     def _activity(self, since: int) -> Activity:
