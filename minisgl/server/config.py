@@ -39,7 +39,8 @@ class ServerConfig:
     metrics: bool = option(True, "GET /metrics for Prometheus")
     ui: bool = option(True, "a page at / to chat with the model and to watch the engine")
     ui_show_text: bool = option(
-        False, "show texts of prompts there and under /inspect, whoever sent them, to everybody who may use the server"
+        False,
+        "show texts there and under /inspect, of anybody's prompts and answers, to everybody who may use the server",
     )
     otlp_endpoint: str | None = option(
         None, "address of a collector that gets a trace span a request, by OTLP over HTTP (default: no traces)"
