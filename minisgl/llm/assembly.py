@@ -133,8 +133,13 @@ def assemble(config: LLMConfig, path: Path, progress: Progress = lambda stage: N
     return_free_memory()
     ends |= ends_of_text
     pool_len = engine.num_pages * spec.page_size
-    promises = (config.scheduler.heeds_priority, config.scheduler.explain)
-    limits = Limits(engine.vocab_size, spec.max_seq_len, pool_len, *promises)
+    limits = Limits(
+        engine.vocab_size,
+        spec.max_seq_len,
+        pool_len,
+        heeds_priority=config.scheduler.heeds_priority,
+        explains=config.scheduler.explain,
+    )
     manager = CacheManager(
         engine.num_pages,
         spec.page_size,

@@ -87,8 +87,13 @@ class RemoteEngine:
         info = self.ready.result()
         with self._connecting:
             if self._client is None:
-                promises = (info.heeds_priority, info.explains)
-                limits = Limits(info.vocab_size, info.max_seq_len, info.pool_len, *promises)
+                limits = Limits(
+                    info.vocab_size,
+                    info.max_seq_len,
+                    info.pool_len,
+                    heeds_priority=info.heeds_priority,
+                    explains=info.explains,
+                )
                 end_token_ids = frozenset(info.end_token_ids)
                 self._client = Client(self, load_tokenizer(Path(info.path)), limits, end_token_ids)
                 return_free_memory()

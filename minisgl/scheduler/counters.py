@@ -51,6 +51,10 @@ class Counters:
         if self.curve is not None and not request.allocation.is_stale:
             self.curve.stored(ids, request.namespace)
 
+    def all_purged(self) -> None:
+        if self.curve is not None:
+            self.curve.forget()
+
     def ended(self, reason: FinishReason) -> None:
         if reason == "abort":
             self.num_aborted += 1

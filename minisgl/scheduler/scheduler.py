@@ -168,8 +168,8 @@ class Scheduler:
         """
         stale = [request for request in self._admitted.values() if request.begins_with(namespace, prefix)]
         allocations = [request.allocation for request in stale if request.allocation]
-        if self._counters.curve is not None and namespace is None and len(prefix) == 0:
-            self._counters.curve.forget()
+        if namespace is None and len(prefix) == 0:
+            self._counters.all_purged()
         return self.cache_manager.purge(allocations, namespace, prefix)
 
     def _submit(self, msg: UserMsg) -> None:
