@@ -23,13 +23,14 @@ from minisgl.cli.top_view import View
 from minisgl.server.schema.info import ModelInfo
 from minisgl.server.schema.tree import Tree
 
+MAX_S = 3600.0
 TREE_EVERY_S = 5.0  # a large tree takes the engine some steps
 TREE_PATH, TREE_NODES = "/inspect/tree", 64
 
 
 def run(
     url: Url = DEFAULT_URL,
-    interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")] = 1.0,
+    interval: Annotated[float, typer.Option("--interval", min=0.1, max=MAX_S, help="Seconds between two looks.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look twice, print once, and end.")] = False,
     api_key: ApiKey = None,
 ) -> None:
@@ -88,8 +89,8 @@ class Watch:
 
 @contextlib.contextmanager
 def _screen(console: Console) -> Iterator[Any]:
-    """Something to show frames with: the whole terminal, or line after line where there is none."""
-    if not console.is_terminal:
+    """Something to show frames with: the whole terminal, or line after line where there is none that can be drawn on."""
+    if not console.is_terminal or console.is_dumb_terminal:
         yield console.print
         return
     with Live(console=console, screen=True, auto_refresh=False) as live:

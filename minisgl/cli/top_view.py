@@ -62,7 +62,7 @@ class View:
         first.sort(key=lambda node: -node.subtree_tokens)
         self.prefixes = [
             Prefix(
-                printable(node.text or f"#{node.id}").replace("\n", " "),
+                repr(printable(node.text))[1:-1] if node.text else f"#{node.id}",
                 node.tokens,
                 node.subtree_tokens,
                 node.subtree_nodes,

@@ -40,7 +40,7 @@ TREE = Tree(
     nodes=[
         node(0, None, 0, (900, 5), 1),
         node(4, 0, 20, (200, 2), 0),
-        node(7, 0, 30, (700, 2), 1, text="You\x1b are"),
+        node(7, 0, 30, (700, 2), 1, text="You\x1b are\u202e\n"),
         node(8, 7, 670, (670, 1), 1),
     ],
 )
@@ -100,6 +100,7 @@ def test_the_biggest_prefixes_come_first_and_write_nothing_into_the_terminal() -
     assert text.index("You are") < text.index("#4")
     assert "#8" not in text
     assert "\x1b" not in text
+    assert "\u202e" not in text  # the rest of its line would be read from right to left
 
 
 @pytest.mark.parametrize("width", [200, 100, 80, 40, 20])
@@ -121,6 +122,20 @@ def test_as_many_requests_are_shown_as_there_are_lines_for() -> None:
 
 def test_a_terminal_of_few_letters_is_enough() -> None:
     assert all(line.isascii() for line in drawn(looked(ActingLink()), encoding="ascii"))
+
+
+def test_a_terminal_that_cannot_be_drawn_on_gets_frame_after_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    sink = io.StringIO()
+    with top._screen(Console(file=sink, force_terminal=True, width=80)) as show:
+        show("one")
+        show("two")
+    assert sink.getvalue() == "one\ntwo\n"
+
+
+@pytest.mark.parametrize("seconds", ["inf", "nan", "0"])
+def test_no_time_between_two_looks_is_refused(run: Any, seconds: str) -> None:
+    assert "Invalid value for '--interval'" in run("top", "--interval", seconds).err
 
 
 def test_a_server_that_is_gone_is_looked_for_again() -> None:
