@@ -89,7 +89,7 @@ class Watch:
 
 @contextlib.contextmanager
 def _screen(console: Console) -> Iterator[Any]:
-    """Something to show frames with: the whole terminal, or line after line where there is none that can be drawn on."""
+    """Something to show frames with: the whole terminal, or line after line where none can be drawn on."""
     if not console.is_terminal or console.is_dumb_terminal:
         yield console.print
         return
