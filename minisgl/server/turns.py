@@ -17,6 +17,14 @@ K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
+class _Asked:
+    """A question that is open, and how many wait for its answer."""
+
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task = task
+        self.num_waiting = 0
+
+
 class Turns:
     """Answers a few questions at once. Equal ones that are open are asked once. Belongs to the event loop's thread.
 
@@ -27,21 +35,27 @@ class Turns:
         self._places = asyncio.Semaphore(num_at_once)
         self._rested_at = [0.0] * num_at_once  # a heap, of places that are free
         self._rest = rest
-        self._open: dict[Hashable, asyncio.Task[Any]] = {}
+        self._open: dict[Hashable, _Asked] = {}
 
     async def ask(self, question: Hashable, answer: Callable[[], Awaitable[T]]) -> T:
         """What `answer` gives, or has been asked to give already. ApiError 429 where too many are open.
 
-        An asker who leaves ends nothing: the engine has no ear for it, and others may wait for the same.
+        An asker who leaves ends nothing while others wait for the same; with the last one it is cancelled.
         """
-        task = self._open.get(question)
-        if task is None:
+        asked = self._open.get(question)
+        if asked is None:
             if len(self._open) >= MAX_OPEN:
                 raise _too_many()
-            task = self._open[question] = asyncio.ensure_future(self._in_turn(answer))
-            task.add_done_callback(lambda done: self._close(question, done))
-        answered: T = await asyncio.shield(task)
-        return answered
+            asked = self._open[question] = _Asked(asyncio.ensure_future(self._in_turn(answer)))
+        asked.num_waiting += 1
+        try:
+            answered: T = await asyncio.shield(asked.task)
+            return answered
+        finally:
+            asked.num_waiting -= 1
+            if not asked.num_waiting:
+                del self._open[question]
+                asked.task.cancel()
 
     async def _in_turn(self, answer: Callable[[], Awaitable[T]]) -> T:
         async with self._places:
@@ -56,11 +70,6 @@ class Turns:
                     rested_at = now + self._rest(now - began)
             finally:
                 heappush(self._rested_at, rested_at)
-
-    def _close(self, question: Hashable, done: asyncio.Task[Any]) -> None:
-        del self._open[question]
-        if not done.cancelled():
-            done.exception()  # so that nobody complains of it where all askers have left
 
 
 class _Group(Generic[K]):

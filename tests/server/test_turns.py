@@ -133,10 +133,35 @@ async def test_a_flood_of_looks_asks_the_engine_a_handful_of_questions() -> None
     api = Api()
     api.link.node_use = NodeUse(9, 4, 1, 5, [], [], NO_IDS, [])
     transport = httpx.ASGITransport(api.app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         paths = ["/inspect/activity?since=7", "/inspect/activity?since=5", "/inspect/tree/7"]
         answers = await asyncio.gather(*(client.get(path) for path in paths * 100))
     assert {answer.status_code for answer in answers} == {200}
     assert len(api.link.asked_since) <= 2
     assert api.link.asked_since[0] == 5
     assert len(api.link.asked) <= 10
+
+
+@in_loop
+async def test_with_the_last_who_waits_the_question_ends_and_another_is_put_anew() -> None:
+    ended: list[str] = []
+    asked = Asked()
+
+    async def answer() -> str:
+        try:
+            return await asked.about("a")()
+        finally:
+            ended.append("a")
+
+    turns = Turns(1, no_rest)
+    tasks = [asyncio.create_task(turns.ask("a", answer)) for _ in range(2)]
+    await a_moment()
+    tasks[0].cancel()
+    await a_moment()
+    assert ended == []
+    tasks[1].cancel()
+    again = asyncio.create_task(turns.ask("a", asked.about("a")))
+    await a_moment()
+    assert (ended, asked.questions) == (["a"], ["a", "a"])
+    asked.may_answer.set()
+    assert await again == "of a"
