@@ -154,7 +154,7 @@ class Server:
         self.link = ScriptedLink()
         self._runner = asyncio.Runner()
         app = make_app(make_state(engine=make_engine_client(link=self.link)))
-        self._client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://server")
+        self._client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost")
 
     def close(self) -> None:
         self._runner.run(self._client.aclose())

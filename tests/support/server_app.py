@@ -45,7 +45,7 @@ def ask(app: Starlette, method: str, path: str, **request: Any) -> httpx.Respons
 
     async def send() -> httpx.Response:
         transport = httpx.ASGITransport(app, raise_app_exceptions=True)
-        async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.request(method, path, **request)
 
     return asyncio.run(send())

@@ -15,8 +15,8 @@ from minisgl.server.endpoints.common import (
     engine_answers,
     read_query,
     request_ids,
-    state_of,
 )
+from minisgl.server.endpoints.looking import state_to_look_at
 from minisgl.server.schema.activity import ActivityNow, CapacityPoint, Latency, OpenRequest, Spread, Step
 from minisgl.server.schema.api import SINCE
 from minisgl.server.state import ServerState
@@ -25,8 +25,7 @@ from minisgl.server.stream.events import encode, ready
 
 async def show_activity(request: Request) -> Response:
     """What the engine did since a step, and what it is at."""
-    state, since = state_of(request), read_query(request, SINCE) or 0
-    state.ready_engine()
+    state, since = state_to_look_at(request), read_query(request, SINCE) or 0
     async with engine_answers(ANSWER_TIMEOUT_S):
         answer = await state.activity.ask(since, partial(_answers, state))
     return Response(answer, media_type="application/json")

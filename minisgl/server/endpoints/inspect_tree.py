@@ -16,8 +16,8 @@ from minisgl.server.endpoints.common import (
     json_response,
     read_query,
     request_ids,
-    state_of,
 )
+from minisgl.server.endpoints.looking import state_to_look_at
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.api import MAX_NODES, NODE
 from minisgl.server.schema.tree import NodeUser, PromptPath, Tree, TreeNode, TreeNodeUse
@@ -31,8 +31,7 @@ HEAD_LEN, TAIL_LEN = 16, 64  # tokens whose text is shown
 
 async def show_tree(request: Request) -> Response:
     """The prefix cache's trees, folded; or what is below a node. 404 if it is gone."""
-    state = state_of(request)
-    state.ready_engine()
+    state = state_to_look_at(request)
     node, max_nodes = read_query(request, NODE), read_query(request, MAX_NODES) or 1
     async with engine_answers(TREE_TIMEOUT_S):
         tree = await state.trees.ask(("tree", node, max_nodes), partial(_tree, state, node, max_nodes))
@@ -43,8 +42,7 @@ async def show_tree(request: Request) -> Response:
 
 async def show_node(request: Request) -> Response:
     """One node and who uses it. 404 if it is gone."""
-    state = state_of(request)
-    state.ready_engine()
+    state = state_to_look_at(request)
     text = request.path_params["id"]
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise _gone(text)
@@ -77,7 +75,7 @@ async def _node(state: ServerState, node: int) -> TreeNodeUse | None:
 
 async def find_prompt(request: Request) -> Response:
     """Where a prompt lies in the tree. Nothing is kept longer for it."""
-    engine = state_of(request).ready_engine()
+    engine = state_to_look_at(request).ready_engine()
     place = await ask_about_prompt(request, engine.place, engine.place_chat)
     return json_response(PromptPath(place.prompt_tokens, place.path.matched_tokens, place.path.ids))
 
