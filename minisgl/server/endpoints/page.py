@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -38,9 +40,18 @@ def _file(request: Request, name: str) -> Response:
     headers = HEADERS | {"ETag": file.etag}
     if file.etag in _etags(request):
         return Response(status_code=304, headers=headers)
-    if "gzip" in request.headers.get("accept-encoding", ""):
+    if _takes_gzip(request):
         return Response(file.packed, headers=headers | {"Content-Encoding": "gzip"}, media_type=file.media_type)
     return Response(file.plain, headers=headers, media_type=file.media_type)
+
+
+def _takes_gzip(request: Request) -> bool:
+    """Whether it is named, and not with a weight of 0."""
+    for sent in request.headers.get("accept-encoding", "").split(","):
+        name, _, weight = sent.partition(";")
+        if name.strip().lower() == "gzip":
+            return re.fullmatch(r"\s*q=0(\.0*)?\s*", weight) is None
+    return False
 
 
 def _etags(request: Request) -> set[str]:

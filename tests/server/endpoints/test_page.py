@@ -62,6 +62,20 @@ def test_a_file_is_packed_for_whoever_takes_that() -> None:
     assert int(packed.headers["content-length"]) == len(gzip.compress(plain.content, mtime=0)) < len(plain.content)
 
 
+@pytest.mark.parametrize(
+    ("sent", "is_packed"),
+    [
+        ("br, GZIP;q=0.5", True),
+        ("gzip; q=1", True),
+        ("gzip;q=0", False),
+        ("gzip ; q=0.000, br", False),
+        ("xgzip", False),
+    ],
+)
+def test_who_does_not_want_a_file_packed_gets_it_plain(sent: str, is_packed: bool) -> None:
+    assert ("content-encoding" in get(Api(), "/ui/app.css", **{"accept-encoding": sent}).headers) == is_packed
+
+
 def test_a_head_is_told_the_length_alone() -> None:
     response = ask(Api().app, "HEAD", "/ui/app.js", headers={"accept-encoding": ""})
     assert response.status_code == 200
