@@ -37,7 +37,7 @@ class StepRecord(msgspec.Struct, frozen=True, array_like=True, gc=False, kw_only
     pages had run out; None: it was waited for after the launch.
     device_s: when the device began and ended this turn's batch, known once that is committed; None if there was none.
     prefills: (uid, begin, end) of the tokens of each prompt that it computed. decodes: uids, 8 bytes each; `uids_of`.
-    arrived: (uid, when, prompt tokens). finished: uids that ended, `aborted` among them. At most 1024 each.
+    arrived: (uid, when, prompt tokens). finished: uids that ended, `aborted` among them. At most 1024 of either.
     """
 
     step: int

@@ -17,7 +17,7 @@ from minisgl.scheduler.work import Work
 
 KEPT_STEPS = 512
 KEPT_S = 30.0  # after the last question
-MAX_NAMED = 1024  # requests of each kind in a step's record
+MAX_NAMED = 1024  # requests that came, or ended, in a step's record; of the others no more can run
 PLAN, LAUNCH, WAIT, COMMIT = range(4)
 Sink = Callable[[StepRecord], None]
 

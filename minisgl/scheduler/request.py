@@ -74,7 +74,7 @@ class Request:
         self.storable = True  # false once its KV cannot be trusted
         self.announces = announces
         self.is_announced = False
-        self.explanation: Explanation | None = None  # of its first admission, where that is asked for
+        self.explanation: Explanation | None = None  # of its first admission, where the cache explains
         self.replied = False
         self.prompt_logprobs: list[TokenLogprobs | None] = [None]
         self.arrival = -1  # how many requests came before it; the queue's

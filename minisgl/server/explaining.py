@@ -118,7 +118,7 @@ def told_of_several(prompts: Sequence[Explained]) -> PromptExplanation:
     )
 
 
-class Explainer:
+class Teller:
     """Tells a client of the prompts of one request. None is what is not known."""
 
     def __init__(self, prepared: Sequence[Prepared], tokenizer: Tokenizer) -> None:

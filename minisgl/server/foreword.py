@@ -8,7 +8,7 @@ from minisgl.core import Explanation
 from minisgl.llm.client import Prepared
 from minisgl.llm.run import Merged
 from minisgl.llm.submission import Delta
-from minisgl.server.explaining import Explainer, Headers, headers_of
+from minisgl.server.explaining import Headers, Teller, headers_of
 from minisgl.tokenizer import Tokenizer
 
 
@@ -16,7 +16,7 @@ class Foreword:
     """Hears of every prompt's admission, which is that of its first choice; its headers are about all of them."""
 
     def __init__(self, prepared: Sequence[Prepared], tokenizer: Tokenizer) -> None:
-        self._explainer = Explainer(prepared, tokenizer)
+        self._teller = Teller(prepared, tokenizer)
         self._num_prompts = len(prepared)
         self._heard: dict[int, Explanation | None] = {}
         self._held = Merged()
@@ -39,4 +39,4 @@ class Foreword:
 
     def headers(self) -> Headers:
         """Once it is complete. None where the engine explains nothing."""
-        return headers_of(self._explainer.of_all([self._heard[index] for index in range(self._num_prompts)]))
+        return headers_of(self._teller.of_all([self._heard[index] for index in range(self._num_prompts)]))

@@ -83,7 +83,7 @@ class CompletionAnswer(OpenAIAnswer[CompletionChoice]):
 
     def _opening(self, index: int, delta: Delta) -> list[CompletionChoice]:
         text = self._echo_of(index, delta.get("prompt_logprobs"))
-        if text is None and self._explainer is None:
+        if text is None and self._teller is None:
             return []
         return [CompletionChoice(index, text or "", self._logprobs(index, []), None, self._of_choice(index, delta))]
 

@@ -9,7 +9,7 @@ from typing import Any
 from minisgl.llm.client import Prepared
 from minisgl.llm.stream import Output, choices_of
 from minisgl.llm.submission import Delta
-from minisgl.server.explaining import Explainer
+from minisgl.server.explaining import Teller
 from minisgl.server.schema.explanation import PromptExplanation
 from minisgl.server.schema.generate import Generated, GenerateRequest
 from minisgl.server.stream.answer import Heading
@@ -34,7 +34,7 @@ class GenerateAnswer:
         self._progress: dict[int, _Progress] = {}
         self._maker = LogprobsMaker(request, tokenizer) if request.return_logprob else None
         self._with_prompt = request.wants_prompt_logprobs
-        self._explainer = Explainer(prepared, tokenizer) if request.explain else None
+        self._teller = Teller(prepared, tokenizer) if request.explain else None
         self._started = perf_counter()
 
     def whole(self, outputs: Sequence[Output]) -> bytes:
@@ -73,9 +73,9 @@ class GenerateAnswer:
         }
         if self._maker is not None:
             meta |= self._logprobs(self._maker, progress, news, self._prepared[prompt_index])
-        if self._explainer is not None:
+        if self._teller is not None:
             if is_first:
-                progress.explanation = self._explainer.of(prompt_index, news.get("explanation"))
+                progress.explanation = self._teller.of(prompt_index, news.get("explanation"))
             if is_first or news["finish_reason"] is not None:
                 meta["explanation"] = progress.explanation
         return Generated(progress.text, progress.token_ids, meta)

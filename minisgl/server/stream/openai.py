@@ -11,7 +11,7 @@ import msgspec
 from minisgl.llm.client import Prepared
 from minisgl.llm.stream import Output
 from minisgl.llm.submission import Delta
-from minisgl.server.explaining import Explainer
+from minisgl.server.explaining import Teller
 from minisgl.server.schema.answers import ChatChunkChoice, CompletionChoice, EventExplanation, FinishReason, Usage
 from minisgl.server.schema.sampling import GeneratingBody
 from minisgl.server.stream.answer import Heading, finish_reason
@@ -42,11 +42,11 @@ class OpenAIAnswer(ABC, Generic[Choice]):
         self._include_usage = request.include_usage
         self._running_usage = RunningUsage(prepared) if request.continuous_usage else None
         self._text_events: dict[int, TextEvent] = {}
-        self._explainer = Explainer(prepared, tokenizer) if request.explain else None
+        self._teller = Teller(prepared, tokenizer) if request.explain else None
         self._first_explanation: EventExplanation = msgspec.UNSET  # what the stream's next event begins with
 
     def events(self, deltas: Sequence[Delta]) -> bytes:
-        if self._explainer is not None and not self._text_events:
+        if self._teller is not None and not self._text_events:
             self._first_explanation = self._of_request(_by_prompt(deltas))
         return b"".join(map(self._events_of, deltas))
 
@@ -81,15 +81,15 @@ class OpenAIAnswer(ABC, Generic[Choice]):
 
     def _of_request(self, news: Sequence[Delta | Output]) -> EventExplanation:
         """The explanation, if it is wanted. news: of each prompt's first choice."""
-        if self._explainer is None:
+        if self._teller is None:
             return msgspec.UNSET
-        return self._explainer.of_all([each.get("explanation") for each in news])
+        return self._teller.of_all([each.get("explanation") for each in news])
 
     def _of_choice(self, index: int, news: Delta | Output) -> EventExplanation:
         """A choice's own, where there are several. news: its output, or its first delta."""
-        if self._explainer is None or len(self.prepared) == self._n == 1:
+        if self._teller is None or len(self.prepared) == self._n == 1:
             return msgspec.UNSET
-        return self._explainer.of(index // self._n, news.get("explanation"))
+        return self._teller.of(index // self._n, news.get("explanation"))
 
     def _shows_logprobs(self, delta: Delta) -> bool:
         return self.has_logprobs and bool(delta["token_ids"])
