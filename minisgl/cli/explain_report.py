@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from minisgl.cli.session import printable
-from minisgl.cli.words import CAUSE_COLORS, CAUSES, count
+from minisgl.cli.words import CAUSE_COLORS, CAUSES, count, duration
 from minisgl.llm.explained import REACH
 
 # In a sentence some take more words.
@@ -68,7 +68,7 @@ def _lines(found: Found) -> Iterator[Text]:
 def _when(cause: str, answer: Mapping[str, Any]) -> str:
     if cause != "evicted":
         return ""
-    times = [f"{answer['evicted_s']:.0f} s ago"] if answer["evicted_s"] is not None else []
+    times = [f"{duration(answer['evicted_s'])} ago"] if answer["evicted_s"] is not None else []
     if answer["evicted_tokens"]:
         times.append(f"{answer['evicted_tokens']:,} more were evicted since")
     return f" ({', '.join(times)})" if times else ""

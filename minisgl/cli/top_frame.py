@@ -11,7 +11,7 @@ from rich.text import Text
 
 from minisgl.cli.session import printable
 from minisgl.cli.top_view import Pace, Prefix, View
-from minisgl.cli.words import CAUSE_COLORS, CAUSES
+from minisgl.cli.words import CAUSE_COLORS, CAUSES, duration
 from minisgl.message import EngineStats
 from minisgl.server.schema.activity import ActivityNow, OpenRequest, Spread
 
@@ -46,7 +46,7 @@ def _head(view: View) -> Text:
     activity = view.activity
     head = Text.assemble(("minisgl top", "bold"), f"  {printable(view.model)} at {view.url}")
     if activity is not None:
-        head.append(f"  up {_duration(activity.now_s)}")
+        head.append(f"  up {duration(activity.now_s)}")
     if view.trouble is not None:
         head.append(f"\n{printable(view.trouble)}; trying again", "red")
     return head
@@ -205,8 +205,3 @@ def _seconds(seconds: float) -> str:
     if seconds >= 1:
         return f"{seconds:.1f} s"
     return f"{seconds * 1000:.0f} ms" if seconds >= 0.1 else f"{seconds * 1000:.1f} ms"
-
-
-def _duration(seconds: float) -> str:
-    minutes, hours = int(seconds // 60), int(seconds // 3600)
-    return f"{hours} h {minutes % 60} min" if hours else f"{minutes} min {int(seconds % 60)} s"

@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from minisgl.cli.words import CAUSE_COLORS, CAUSES, count
+from minisgl.cli.words import CAUSE_COLORS, CAUSES, count, duration
 from minisgl.core import CAUSES as ALL_CAUSES
 
-PAGE_CAUSES = Path(__file__).parents[2] / "ui" / "src" / "causes.ts"
+PAGE = Path(__file__).parents[2] / "ui" / "src"
 
 
 def test_commands_and_the_page_call_every_cause_by_the_same_name() -> None:
-    of_page = dict(re.findall(r'^  (\w+): { name: "(.*?)"', PAGE_CAUSES.read_text(encoding="utf-8"), re.MULTILINE))
-    assert of_page == CAUSES
+    sources = [path.read_text(encoding="utf-8") for path in PAGE.rglob("causes.ts")]
+    (found,) = (text for text in sources if "CAUSE_TEXT:" in text)
+    assert dict(re.findall(r'^  (\w+): { name: "(.*?)"', found, re.MULTILINE)) == CAUSES
     assert tuple(CAUSES) == ALL_CAUSES
     assert CAUSE_COLORS.keys() <= CAUSES.keys()
 
@@ -31,3 +32,18 @@ def test_commands_and_the_page_call_every_cause_by_the_same_name() -> None:
 )
 def test_one_thing_is_not_many(number: int, words: tuple[str, ...], text: str) -> None:
     assert count(number, *words) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (139, "2 min 19 s"),
+        (3599.7, "1 h 0 min"),
+        (90000, "25 h 0 min"),
+    ],
+)
+def test_the_longer_it_took_the_rougher_it_is_told(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
