@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -18,6 +20,7 @@ from minisgl.utils.output_file import fault_of
 
 EVERY_S = 0.25
 MAX_HELD = 4096  # records, while the disk is slow
+CLOSED_WITHIN_S = 10.0
 logger = get_logger(__name__)
 
 
@@ -25,8 +28,11 @@ class TraceFile:
     """A JSON array of events, one a line. Perfetto reads it without its end, too, so it may break off anywhere."""
 
     def __init__(self, path: str | Path) -> None:
-        """OSError when the file cannot be written."""
-        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 - it is closed by `close`
+        """OSError when the file cannot be written, or another trace is being written to it."""
+        with contextlib.ExitStack() as stack:
+            self._file: BinaryIO = stack.enter_context(open(path, "ab"))
+            _claim(self._file)
+            stack.pop_all()  # it is closed by `close`
         self._encode = msgspec.json.Encoder().encode
         self._separator = b"[\n"
 
@@ -67,9 +73,11 @@ class Trace:
         self._num_put += 1
 
     def close(self) -> None:
-        """Write what is left, and the end. May be called twice."""
+        """Write what is left, and the end, unless the disk has stopped. May be called twice."""
         self._is_closing.set()
-        self._thread.join()
+        self._thread.join(CLOSED_WITHIN_S)
+        if self._thread.is_alive():
+            logger.warning("the trace breaks off: what is left of it was not written within %g s", CLOSED_WITHIN_S)
 
     def _run(self) -> None:
         try:
@@ -94,5 +102,19 @@ class Trace:
 
 def check_trace(path: str) -> None:
     """ValueError for a file that cannot be written. What it holds stays as it is."""
+    if Path(path).is_fifo():  # whoever reads it would wait, or see its end at once
+        raise ValueError(f"trace={path!r}: this is a pipe, not a file")
     if (fault := fault_of(Path(path))) is not None:
         raise ValueError(f"trace={path!r}: {fault}")
+
+
+def _claim(file: BinaryIO) -> None:
+    """Empty it, and let nobody else write a trace there meanwhile: two would be one that nobody can read."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BlockingIOError(errno.EWOULDBLOCK, "another trace is being written there", file.name) from None
+    except OSError:  # not every file system can tell
+        pass
+    with contextlib.suppress(OSError):  # a device has no length
+        file.truncate(0)

@@ -65,6 +65,7 @@ class TraceEvents:
         self._pool_tokens = pool_tokens
         self._tracks: dict[int, _Track] = {}
         self._last = 0
+        self._next_step: int | None = None
 
     def beginning(self, requests: Iterable[RequestNow] = ()) -> Iterator[Event]:
         """Names. requests: that are open already."""
@@ -79,7 +80,10 @@ class TraceEvents:
                 yield from self._enter(each.uid, each.state, _nanoseconds(each.admitted_s))
 
     def of(self, record: StepRecord) -> Iterator[Event]:
-        """Those of one step. Steps come in order."""
+        """Those of one step. Steps come in order. Where some are missing, requests end, and begin again when seen."""
+        if self._next_step not in (None, record.step):
+            yield from self.end()
+        self._next_step = record.step + 1
         parts, decodes = _slices(record), uids_of(record.decodes)
         slices = {each.name: each for each in parts}  # of two plans the later one
         batch = _batch(record, len(decodes), slices["launch"])
@@ -118,9 +122,11 @@ class TraceEvents:
 
     def _computed(self, record: StepRecord, decodes: list[int], batch: Slice) -> Iterator[Event]:
         for uid, _, _ in record.prefills:
+            if uid not in self._tracks:
+                yield from self._enter(uid, "prefill", batch.begin)
             yield from self._arrow(uid, batch)
         for uid in decodes:
-            if (track := self._tracks.get(uid)) is not None and track.state != "decode":
+            if (track := self._tracks.get(uid)) is None or track.state != "decode":
                 yield from self._enter(uid, "decode", batch.begin)
                 yield from self._arrow(uid, batch)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from support.serving import Serving
 
 from minisgl.core import BatchOutput, BatchResult, ForwardInput
 from minisgl.message import RequestNow
+from minisgl.message.activity import pack_uids
 from minisgl.scheduler.trace import Trace
 from minisgl.scheduler.trace import check_trace as check_path
 from minisgl.scheduler.trace_events import TraceEvents
@@ -144,6 +147,48 @@ def test_a_disk_that_is_full_ends_the_trace_and_nothing_else(
         trace.close()
     assert "the trace breaks off" in caplog.text
     assert "the trace lacks" in caplog.text
+
+
+def test_a_disk_that_has_stopped_is_not_waited_for_to_no_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minisgl.scheduler.trace.CLOSED_WITHIN_S", 0.01)
+    goes_on, trace = threading.Event(), Trace(str(tmp_path / "trace.json"), 64)
+    monkeypatch.setattr(trace._file, "end", goes_on.wait)
+    with caplog.at_level(logging.WARNING):
+        trace.close()
+    assert "was not written within" in caplog.text
+    goes_on.set()
+    trace._thread.join()
+
+
+def test_requests_whose_end_may_be_among_lost_steps_end_there_and_go_on_when_they_are_seen() -> None:
+    made = TraceEvents(1000)
+    events = [*made.of(step_at(0, decodes=pack_uids([1, 2, 3])))]
+    events += [*made.of(step_at(8, decodes=pack_uids([2]), prefills=((3, 0, 4),))), *made.end()]
+    check_trace([*made.beginning(), *events])
+    assert [state for state, _, _ in states_of(events, 1)] == ["waiting", "decode"]
+    assert [state for state, _, _ in states_of(events, 2)] == ["waiting", "decode"] * 2
+    assert [state for state, _, _ in states_of(events, 3)] == ["waiting", "decode", "waiting", "prefill"]
+    assert states_of(events, 1)[-1][-1] < states_of(events, 2)[-1][1]
+
+
+def test_two_traces_do_not_share_a_file_and_one_may_follow_another(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    trace = Trace(str(path), 64)
+    with pytest.raises(OSError, match="another trace is being written there"):
+        Trace(str(path), 64)
+    trace.close()
+    before = path.read_text()
+    Trace(str(path), 64).close()
+    assert path.read_text() == before
+    Trace("/dev/null", 64).close()
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="this is a pipe, not a file"):
+        check_path(str(tmp_path / "pipe"))
 
 
 def test_a_file_that_cannot_be_written_is_an_error_that_names_the_option(tmp_path: Path) -> None:
