@@ -224,17 +224,15 @@ def test_it_is_told_why_a_prompt_was_not_cached(open_page: OpenPage) -> None:
     chat.say("What is it?")
     assert {"12 cached", f"{length - 12} computed"} <= set(chat.figures(1))
     chat.page.get_by_role("button", name="Why not cached?").click()
-    why = chat.turn(1).locator(".why")
-    rows = [row.inner_text().split("\n") for row in why.locator(".causes > div").all()]
-    assert [(name, int(number)) for name, number, _ in rows] == [
-        ("cached", 12), ("evicted", 3), ("never seen", length - 15),
-    ]  # fmt: skip
+    why = chat.turn(1).locator(".explained")
+    sentences = [row.inner_text() for row in why.locator("ul > li").all()]
+    assert [int(sentence.split()[0]) for sentence in sentences] == [12, 3, length - 15]
+    assert "4.00 s and 70 evicted tokens earlier" in sentences[1]
+    assert f"at token 15 of {length}" in why.inner_text()
     left = 15 - BEFORE_TEXT
     prompt = prompt_of(api.link.requests[0])
-    before, after = why.locator(".around > span").first.inner_text(), why.locator(".around .new").inner_text()
-    assert before == f"…{prompt[left - 8 : left]}"
-    assert after == "it?</s><s>…"
-    assert "4.00 s before, 70 tokens ago" in why.inner_text()
+    assert why.locator(".common dd").inner_text() == f"…{prompt[left - 8 : left]}"
+    assert why.locator(".new dd").inner_text() == "it?</s><s>…"
 
 
 def lit(chat: ChatPage, index: int, *marks: tuple[str, str]) -> None:

@@ -110,6 +110,20 @@ def test_nothing_is_asked_for_what_is_scrolled_away(open_page: OpenPage) -> None
     assert engine.asked["/inspect/requests"] > asked["/inspect/requests"]
 
 
+def test_the_tree_is_not_asked_for_while_the_engine_rests(open_page: OpenPage) -> None:
+    engine = MockEngine(speed=0)
+    page = open_engine(open_page, engine)
+    page.locator(".tree-drawing").wait_for()
+    settle(page, 0.5)
+    asked = engine.asked.copy()
+    settle(page, 2.2)
+    assert engine.asked["/inspect/activity"] > asked["/inspect/activity"]
+    assert engine.asked["/inspect/tree"] == asked["/inspect/tree"]
+    engine.speed = 1
+    settle(page, 2.2)
+    assert engine.asked["/inspect/tree"] > asked["/inspect/tree"]
+
+
 def test_with_a_key_it_starts_when_the_key_is_given(open_page: OpenPage) -> None:
     page = open_page(MockEngine(config=ServerConfig(api_key="secret")), ready=False)
     field = page.get_by_role("dialog").locator("input")

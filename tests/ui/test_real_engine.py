@@ -60,4 +60,4 @@ def test_what_had_to_go_for_others_is_shown_as_evicted(chat: ChatPage, server: L
     expect(chat.page.locator(".legend")).to_contain_text("evicted")
     chat.page.keyboard.press("Enter")
     chat.page.get_by_role("button", name="Why not cached?").click()
-    expect(chat.turn(1).locator(".why")).to_contain_text("The first of the evicted tokens went")
+    expect(chat.turn(1).locator(".explained")).to_contain_text("evicted for want of memory")

@@ -8,6 +8,7 @@ import { startTheme } from "./shell/theme";
 import "./style/theme.css";
 import "./style/controls.css";
 import "./style/shell.css";
+import "./explain/explain.css";
 import "./chat/chat.css";
 import "./chat/list.css";
 import "./chat/turns.css";

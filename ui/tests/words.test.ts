@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { capacityInWords } from "../src/engine/capacity";
-import { inWords, mainMiss, shares } from "../src/engine/causes";
-import { count, duration, percent, plural } from "../src/engine/format";
+import { mainMiss, shares } from "../src/explain/causes";
+import { adviceFor, causeInWords, leftAtInWords } from "../src/explain/words";
+import { count, duration, percent, plural } from "../src/format";
 import { Ring } from "../src/engine/ring";
 
 test("numbers are short", () => {
@@ -51,19 +52,31 @@ test("shares add up", () => {
 });
 
 test("an explanation says what was found, what was not, and where it left", () => {
-  const said = inWords({
+  const explanation = {
     causes: { hit: 36, evicted: 64, never_seen: 20 },
     left_at: 100,
     evicted_s: 12.5,
     evicted_tokens: 4096,
-  });
-  assert.deepEqual(said, [
-    "36 tokens were found in the cache.",
-    "64 tokens had been cached, and were evicted for want of memory, 12.5 s and 4,096 evicted tokens earlier.",
-    "20 tokens were new: no prompt before had them at this place.",
-    "It left the closest prompt at token 100 of 120.",
-  ]);
-  assert.match(inWords({ causes: { never_seen: 5 }, left_at: 0 })[0]!, /^None of its 5 tokens/);
+  };
+  assert.deepEqual(
+    shares(explanation.causes).map((part) => causeInWords(part, explanation)),
+    [
+      "36 tokens were found in the cache.",
+      "64 tokens had been cached, and were evicted for want of memory, 12.5 s and 4,096 evicted tokens earlier.",
+      "20 tokens were new: no prompt before had them at this place.",
+    ],
+  );
+  assert.equal(leftAtInWords(explanation), "It left the closest prompt at token 100 of 120.");
+  assert.match(leftAtInWords({ causes: { never_seen: 5 }, left_at: 0 }), /no beginning/);
+  assert.match(leftAtInWords({ causes: { hit: 5 }, left_at: 5 }), /All of it was known/);
+  assert.match(leftAtInWords({ causes: { not_looked_up: 5 }, left_at: null }), /never asked/);
+});
+
+test("advice is given where much is lost, and a conversation that goes on is left alone", () => {
+  assert.match(adviceFor({ causes: { hit: 25, never_seen: 40 }, left_at: 25 })!, /stand last/);
+  assert.match(adviceFor({ causes: { hit: 25, evicted: 40 }, left_at: 65 })!, /More memory/);
+  assert.equal(adviceFor({ causes: { hit: 100, never_seen: 40 }, left_at: 100 }), null);
+  assert.equal(adviceFor({ causes: { never_seen: 40 }, left_at: 0 }), null);
 });
 
 test("what more memory would buy is said as it is", () => {

@@ -1,9 +1,10 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { count, duration } from "../engine/format";
-import { CauseBar } from "./cause-bar";
+import { CauseBar } from "../explain/cause-bar";
+import { foundTokens, mainMiss, totalTokens } from "../explain/causes";
+import { Explained } from "../explain/explained";
+import { count, duration } from "../format";
 import type { AnswerStats } from "./model";
-import { Why } from "./why";
 
 const ENDS = { stop: null, length: "cut at its limit", stopped: "stopped", failed: null };
 
@@ -11,8 +12,8 @@ const ENDS = { stop: null, length: "cut at its limit", stopped: "stopped", faile
 export function AnswerLine({ stats, children }: { stats: AnswerStats; children: ComponentChildren }) {
   const [asks, ask] = useState(false);
   const { explanation, promptTokens, generatedTokens, firstMs, totalMs, queueMs } = stats;
-  const cached = explanation ? (explanation.causes.hit ?? 0) + (explanation.causes.joined ?? 0) : stats.cachedTokens;
-  const prompt = promptTokens ?? (explanation ? Object.values(explanation.causes).reduce((sum, each) => sum + each, 0) : null);
+  const cached = explanation ? foundTokens(explanation.causes) : stats.cachedTokens;
+  const prompt = promptTokens ?? (explanation ? totalTokens(explanation.causes) : null);
   const causes = explanation?.causes ?? (prompt !== null && cached !== null ? { hit: cached, never_seen: prompt - cached } : null);
   const speed = speedOf(stats);
   const end = stats.finish && ENDS[stats.finish];
@@ -36,16 +37,16 @@ export function AnswerLine({ stats, children }: { stats: AnswerStats; children: 
         <Figure value={duration(totalMs / 1000)} name="total" />
         {speed !== null && <Figure value={speed < 10 ? speed.toFixed(1) : count(speed)} name="tokens/s" />}
         {end && <li class="end">{end}</li>}
-        {explanation && prompt !== null && (
+        {explanation && (
           <li>
             <button class="quiet small" aria-expanded={asks} onClick={() => ask(!asks)}>
-              {cached === prompt - (explanation.causes.last_token ?? 0) ? "Where from?" : "Why not cached?"}
+              {mainMiss(explanation.causes) === null ? "Where from?" : "Why not cached?"}
             </button>
           </li>
         )}
         <li>{children}</li>
       </ul>
-      {asks && explanation && prompt !== null && <Why explanation={explanation} promptTokens={prompt} />}
+      {asks && explanation && <Explained explanation={explanation} />}
     </div>
   );
 }

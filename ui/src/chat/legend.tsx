@@ -1,6 +1,5 @@
-import { CAUSES } from "../api/types";
-import { CAUSE_TEXT, causeColor } from "../causes";
-import { count, percent } from "../engine/format";
+import { CAUSE_TEXT, causeColor, shares } from "../explain/causes";
+import { count, percent } from "../format";
 import type { SharedPrefix } from "./shared-prefix";
 
 /** What the tones mean, and how much of the prompt would be found cached. */
@@ -11,9 +10,9 @@ export function Legend({ shared }: { shared: SharedPrefix }) {
       <span class="number">
         <b>{count(cached)}</b> of {count(all)} tokens are cached{all > 0 && `, ${percent(cached / all)}`}
       </span>
-      {CAUSES.filter((cause) => causes[cause]).map((cause) => (
+      {shares(causes).map(({ cause }) => (
         <span key={cause} class="key" title={CAUSE_TEXT[cause].meaning}>
-          <span class="swatch" style={{ background: causeColor(cause) }} />
+          <i class="swatch" style={{ background: causeColor(cause) }} aria-hidden="true" />{" "}
           {CAUSE_TEXT[cause].name}
         </span>
       ))}

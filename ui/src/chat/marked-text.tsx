@@ -1,4 +1,4 @@
-import { CAUSE_TEXT, causeColor } from "../causes";
+import { CAUSE_TEXT, causeColor } from "../explain/causes";
 import type { Range } from "./shared-prefix";
 
 interface Props {

@@ -29,10 +29,10 @@ export function useSize(ref: RefObject<HTMLElement | null>): Size {
 /** Empty, and as fine as the screen; its unit is the CSS pixel. */
 export function cleared(canvas: HTMLCanvasElement, { width, height }: Size): CanvasRenderingContext2D {
   const scale = window.devicePixelRatio || 1;
-  const [pixels_x, pixels_y] = [Math.round(width * scale), Math.round(height * scale)];
-  if (canvas.width !== pixels_x || canvas.height !== pixels_y) {
-    canvas.width = pixels_x;
-    canvas.height = pixels_y;
+  const [pixelsX, pixelsY] = [Math.round(width * scale), Math.round(height * scale)];
+  if (canvas.width !== pixelsX || canvas.height !== pixelsY) {
+    canvas.width = pixelsX;
+    canvas.height = pixelsY;
   }
   const context = canvas.getContext("2d")!;
   context.setTransform(scale, 0, 0, scale, 0, 0);

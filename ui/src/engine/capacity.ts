@@ -1,6 +1,6 @@
 /** What more memory would buy, in words. */
 
-import { percent } from "./format";
+import { percent } from "../format";
 import type { CapacityPoint } from "./types";
 
 const WORTH_SAYING = 0.01;

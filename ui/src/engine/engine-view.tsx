@@ -18,7 +18,7 @@ export function EngineView() {
   const [paused, setPaused] = useState(false);
   const pause = (): void => setPaused((before) => !before);
   useShortcut("p", "pause the engine's view, or go on", pause);
-  const polled = usePoll("activity", askActivity, EVERY_MS, paused);
+  const polled = usePoll("activity", askActivity, { everyMs: EVERY_MS, paused });
   const { answer } = polled;
   const points = useMemo(() => series.all(), [answer]);
   return (
@@ -26,7 +26,7 @@ export function EngineView() {
       <header class="engine-bar">
         <h2 class="hidden-label">Engine</h2>
         <span class="small muted" role="status">
-          {paused ? "Paused: this is how it was." : "Live, asked about once a second."}
+          {paused ? "Paused: this is how it was." : "Live, asked about once a second while it is looked at."}
         </span>
         <button aria-pressed={paused} onClick={pause} title="Pause or go on (p)">
           {paused ? "Go on" : "Pause"}
@@ -34,12 +34,17 @@ export function EngineView() {
       </header>
       <Notice polled={polled} what="what the engine does" />
       {answer && <Headline answer={answer} last={points[points.length - 1]} />}
-      <TreePanel paused={paused} />
+      <TreePanel paused={paused} version={answer ? treeVersion(answer) : undefined} />
       {answer && <LanesPanel history={lanes} answer={answer} />}
       {answer && <Charts points={points} answer={answer} />}
       <RequestsPanel paused={paused} />
     </section>
   );
+}
+
+/** Another one whenever the tree may have changed. */
+function treeVersion({ next, stats }: Activity): string {
+  return [next, stats.free_pages, stats.evictable_tokens, stats.protected_tokens].join();
 }
 
 async function askActivity(signal: AbortSignal): Promise<Activity> {

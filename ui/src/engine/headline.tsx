@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
-import { foundTokens, totalTokens } from "./causes";
-import { CauseSummary } from "./cause-summary";
-import { count, duration, percent } from "./format";
+import { foundTokens, totalTokens } from "../explain/causes";
+import { CauseSummary } from "../explain/cause-summary";
+import { count, duration, percent } from "../format";
 import { poolOf, type Point } from "./series";
 import type { Activity } from "./types";
 
@@ -16,7 +16,7 @@ export function Headline({ answer, last }: { answer: Activity; last: Point | und
         <Tile
           name="hit rate"
           value={percent(foundTokens(causes) / Math.max(1, totalTokens(causes)))}
-          small="of prompts"
+          small="of prompt tokens"
         />
         <Tile name="running" value={count(stats.num_running)} small={`${count(stats.num_waiting)} waiting`} />
         <Tile name="pool in use" value={percent(pool.used / total)} small={`${percent(pool.cached / total)} cached`} />
@@ -37,7 +37,7 @@ export function Headline({ answer, last }: { answer: Activity; last: Point | und
         />
       </dl>
       <div class="headline-causes">
-        <h3 class="small muted">Prompt tokens by cause since the start</h3>
+        <h3 class="small muted">All prompt tokens so far: found in the cache, or why not</h3>
         <CauseSummary causes={causes} />
       </div>
     </section>

@@ -1,6 +1,6 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
 import type { Size } from "./canvas";
-import type { Fact } from "./format";
+import type { Fact } from "../format";
 
 export interface Spot {
   x: number;

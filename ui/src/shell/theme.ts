@@ -23,6 +23,7 @@ export function nextTheme(): void {
 export function colorOf(variable: string): string {
   const probe = document.createElement("span");
   probe.style.color = `var(${variable})`;
+  probe.style.forcedColorAdjust = "none"; // a drawing of one colour would say nothing
   document.body.append(probe);
   const color = getComputedStyle(probe).color;
   probe.remove();

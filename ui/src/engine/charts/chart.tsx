@@ -15,6 +15,8 @@ export interface Line {
 
 interface Props {
   title: string;
+  /** what it shows, in a sentence */
+  lead: string;
   /** the x of all lines */
   xs: number[];
   lines: Line[];
@@ -31,7 +33,6 @@ interface Props {
   xRange?: (first: number) => [number, number];
   /** x goes up by factors, and each x has its mark */
   logarithmic?: boolean;
-  note?: string | null;
   /** the place whose values the legend has while nothing is pointed at; else the last */
   rest?: number;
 }
@@ -42,6 +43,7 @@ const HEIGHT = 132;
 /** A small chart in a card. The legend has the last values, or those under the pointer. */
 export function Chart({
   title,
+  lead,
   xs,
   lines,
   stacked = false,
@@ -51,7 +53,6 @@ export function Chart({
   top,
   xRange,
   logarithmic = false,
-  note,
   rest,
 }: Props) {
   const box = useRef<HTMLDivElement>(null);
@@ -61,10 +62,10 @@ export function Chart({
   const painted = useStore(paint);
   const data = useMemo(() => plotData(xs, lines, stacked), [xs, lines, stacked]);
   const names = lines.map((line) => line.name).join();
-  const is_empty = xs.length < 2;
+  const isEmpty = xs.length < 2 || lines.every((line) => line.values.every((value) => value === null));
 
   useEffect(() => {
-    if (width === 0 || is_empty) return;
+    if (width === 0 || isEmpty) return;
     const options = plotOptions({
       lines,
       stacked,
@@ -83,7 +84,7 @@ export function Chart({
       made.destroy();
       plot.current = null;
     };
-  }, [names, width, painted, is_empty, stacked, top, logarithmic]);
+  }, [names, width, painted, isEmpty, stacked, top, logarithmic]);
   useEffect(() => plot.current?.setData(data), [data]);
 
   const place = pointed !== null && pointed < xs.length ? pointed : (rest ?? xs.length - 1);
@@ -95,18 +96,18 @@ export function Chart({
           <span class="muted small number">{formatX(xs[place])}</span>
         )}
       </h2>
+      <p class="lead">{lead}</p>
       <ul class="chart-legend small">
         {lines.map((line) => (
           <li key={line.name}>
-            <i style={{ background: `var(${line.variable})` }} aria-hidden="true" /> {line.name}{" "}
+            <i class="swatch" style={{ background: `var(${line.variable})` }} aria-hidden="true" /> {line.name}{" "}
             <span class="number">{valueText(line.values[place], format)}</span>
           </li>
         ))}
       </ul>
       <div class="chart-drawing" ref={box} style={{ height: `${HEIGHT}px` }}>
-        {is_empty && <p class="empty over">No values yet.</p>}
+        {isEmpty && <p class="empty over">No values yet.</p>}
       </div>
-      {note && <p class="chart-note small">{note}</p>}
     </section>
   );
 }

@@ -1,9 +1,8 @@
 import { useMemo } from "preact/hooks";
-import { CAUSE_TEXT } from "../../causes";
 import { CAUSES, type Causes } from "../../api/types";
+import { CAUSE_TEXT, causeVariable, totalTokens } from "../../explain/causes";
+import { count, duration, percent } from "../../format";
 import { capacityInWords } from "../capacity";
-import { totalTokens } from "../causes";
-import { count, duration, percent } from "../format";
 import type { Point } from "../series";
 import type { Activity, Latency } from "../types";
 import { Chart, type Line } from "./chart";
@@ -16,13 +15,13 @@ export function Charts({ points, answer }: { points: Point[]; answer: Activity }
   const shared = { xs, xRange: times, formatX: ago };
   return (
     <div class="charts">
-      <Chart {...shared} title="Pool, tokens" lines={lines.pool} stacked format={count} whole />
-      <Chart {...shared} title="Prompt tokens by cause" lines={lines.causes} stacked top={1} format={percent} />
-      <Chart {...shared} title="Tokens a second" lines={lines.tokens} format={count} whole />
-      <Chart {...shared} title="Requests" lines={lines.requests} format={count} whole />
-      <Chart {...shared} title="Time to the first token" lines={lines.first} format={duration} />
-      <Chart {...shared} title="Time between tokens" lines={lines.gap} format={duration} />
-      <Chart {...shared} title="Evicted tokens a second" lines={lines.evicted} format={count} whole />
+      <Chart {...shared} title="Pool, tokens" lead="The memory for keys and values: held by requests, kept for later ones, free." lines={lines.pool} stacked format={count} whole />
+      <Chart {...shared} title="Prompt tokens by cause" lead="In about ten seconds: found in the cache, or why not." lines={lines.causes} stacked top={1} format={percent} />
+      <Chart {...shared} title="Tokens a second" lead="The work done: prompts read, answers written." lines={lines.tokens} format={count} whole />
+      <Chart {...shared} title="Requests" lead="In the running batch, and in the queue for it." lines={lines.requests} format={count} whole />
+      <Chart {...shared} title="Time to the first token" lead="From a request’s arrival. Half are faster than p50, 1 in 100 slower than p99." lines={lines.first} format={duration} />
+      <Chart {...shared} title="Time between tokens" lead="How evenly answers come, over the last minute." lines={lines.gap} format={duration} />
+      <Chart {...shared} title="Evicted tokens a second" lead="Given up to make room; whoever sends them again computes them again." lines={lines.evicted} format={count} whole />
       <CapacityChart answer={answer} />
     </div>
   );
@@ -79,7 +78,7 @@ function causeLines(points: Point[]): Line[] {
   const present = CAUSES.filter((cause) => sums.some((sum) => (sum[cause] ?? 0) > 0));
   return present.map((cause) => ({
     name: CAUSE_TEXT[cause].name,
-    variable: `--cause-${cause.replaceAll("_", "-")}`,
+    variable: causeVariable(cause),
     values: sums.map((sum) => (sum[cause] ?? 0) / Math.max(1, totalTokens(sum))),
   }));
 }
@@ -94,6 +93,7 @@ function CapacityChart({ answer }: { answer: Activity }) {
   return (
     <Chart
       title="What more memory would buy"
+      lead={capacityInWords(curve) ?? "The hit rate with a smaller or a larger pool. Too little was asked so far."}
       xs={xs}
       lines={lines}
       top={1}
@@ -101,7 +101,6 @@ function CapacityChart({ answer }: { answer: Activity }) {
       rest={xs.indexOf(1)}
       format={percent}
       formatX={(factor) => `${factor}×`}
-      note={capacityInWords(curve) ?? "Too little was asked so far."}
     />
   );
 }
@@ -113,9 +112,9 @@ function times(first: number): [number, number] {
   return [Math.min(first, -LEAST_S), 0];
 }
 
-/** offset_s: negative. */
-function ago(offset_s: number): string {
-  const seconds = -offset_s;
+/** offsetS: negative. */
+function ago(offsetS: number): string {
+  const seconds = -offsetS;
   if (seconds < 0.5) return "now";
   if (seconds < 120) return `${Math.round(seconds)} s ago`;
   return `${(seconds / 60).toFixed(1).replace(/\.0$/, "")} min ago`;

@@ -12,18 +12,18 @@ export interface Arrangement {
   folded: number;
 }
 
-/** num_lanes: the highest that is taken, plus one. height: pixels for all of them. */
-export function arrange(num_lanes: number, height: number): Arrangement {
-  if (num_lanes * MIN <= height) {
-    return { laneHeight: Math.min(BEST, height / Math.max(1, num_lanes)), shown: num_lanes, folded: 0 };
+/** numLanes: the highest that is taken, plus one. height: pixels for all of them. */
+export function arrange(numLanes: number, height: number): Arrangement {
+  if (numLanes * MIN <= height) {
+    return { laneHeight: Math.min(BEST, height / Math.max(1, numLanes)), shown: numLanes, folded: 0 };
   }
   const shown = Math.floor((height - BEST) / MIN);
-  return { laneHeight: MIN, shown, folded: num_lanes - shown };
+  return { laneHeight: MIN, shown, folded: numLanes - shown };
 }
 
 /** As many pixels as the lanes want, between what always looks well and what leaves room for the rest of the page. */
-export function wantedHeight(num_lanes: number, least: number, most: number): number {
-  return Math.min(most, Math.max(least, num_lanes * BEST));
+export function wantedHeight(numLanes: number, least: number, most: number): number {
+  return Math.min(most, Math.max(least, numLanes * BEST));
 }
 
 /** What a lane was doing at a moment: the run, and whose it is. */

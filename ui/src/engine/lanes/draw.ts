@@ -2,7 +2,7 @@
 
 import { color, inkOn } from "../colors";
 import { fitted } from "../canvas";
-import { count } from "../format";
+import { count } from "../../format";
 import type { Arrangement } from "./arrange";
 import { WINDOW_S, type Load, type Run, type RunKind, type Track } from "./history";
 

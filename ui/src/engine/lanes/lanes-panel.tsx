@@ -2,7 +2,7 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { paint } from "../../shell/theme";
 import { useStore } from "../../store";
 import { cleared, useSize } from "../canvas";
-import { count, duration, plural, tokens, type Fact } from "../format";
+import { count, duration, plural, tokens, type Fact } from "../../format";
 import { Tooltip, type Spot } from "../tooltip";
 import type { Activity } from "../types";
 import { arrange, runAt, wantedHeight } from "./arrange";
@@ -24,9 +24,9 @@ export function LanesPanel({ history, answer }: { history: LaneHistory; answer: 
   const [spot, setSpot] = useState<Spot | null>(null);
   const painted = useStore(paint);
   const tracks = history.all();
-  const num_lanes = (tracks[tracks.length - 1]?.lane ?? -1) + 1;
-  const height = wantedHeight(num_lanes, LEAST, MOST);
-  const arrangement = arrange(num_lanes, height);
+  const numLanes = (tracks[tracks.length - 1]?.lane ?? -1) + 1;
+  const height = wantedHeight(numLanes, LEAST, MOST);
+  const arrangement = arrange(numLanes, height);
   const scale = new TimeScale(history.now, width);
   const pointed = spot && runAt(tracks, Math.floor(spot.y / arrangement.laneHeight), scale.at(spot.x), SLACK_S);
   const shown = pointed && pointed.track.lane < arrangement.shown ? pointed : null;
@@ -49,6 +49,9 @@ export function LanesPanel({ history, answer }: { history: LaneHistory; answer: 
           {count(num_running)} running, {count(num_waiting)} waiting
         </span>
       </header>
+      <p class="lead">
+        A bar for each request of the last half minute; the figures in it are tokens. Below, what each step computed.
+      </p>
       <div class="lanes-drawing" ref={box}>
         <canvas
           ref={lanes}
@@ -76,13 +79,13 @@ export function LanesPanel({ history, answer }: { history: LaneHistory; answer: 
       </div>
       <p class="marks small muted">
         <span>
-          <i class="wait-mark" aria-hidden="true" /> waits
+          <i class="swatch wait-mark" aria-hidden="true" /> waits
         </span>
         <span>
-          <i style={{ background: "var(--lane-prefill)" }} aria-hidden="true" /> prefill, a chunk each
+          <i class="swatch" style={{ background: "var(--lane-prefill)" }} aria-hidden="true" /> prefill, a chunk each
         </span>
         <span>
-          <i style={{ background: "var(--lane-decode)" }} aria-hidden="true" /> decodes
+          <i class="swatch" style={{ background: "var(--lane-decode)" }} aria-hidden="true" /> decodes
         </span>
         <span>
           <b class="retracted-mark" aria-hidden="true">

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks";
-import { count, duration } from "../format";
+import { count, duration } from "../../format";
 import type { OpenRequest } from "../types";
 
 const MOST = 50;

@@ -1,9 +1,7 @@
-import { CauseBar } from "../../chat/cause-bar";
-import { CauseSummary } from "../cause-summary";
-import { inWords } from "../causes";
-import { count, duration, percent, tokens } from "../format";
+import { CauseBar } from "../../explain/cause-bar";
+import { Explained } from "../../explain/explained";
+import { count, duration, percent, tokens } from "../../format";
 import type { PastRequest } from "../types";
-import { LeftAt } from "./left-at";
 import { foundShare } from "./table";
 
 interface Props {
@@ -59,15 +57,7 @@ function About({ request }: { request: PastRequest }) {
   return (
     <div class="about">
       {explanation ? (
-        <>
-          <CauseSummary causes={explanation.causes} />
-          <ul class="sentences">
-            {inWords(explanation).map((sentence) => (
-              <li key={sentence}>{sentence}</li>
-            ))}
-          </ul>
-          <LeftAt explanation={explanation} />
-        </>
+        <Explained explanation={explanation} />
       ) : (
         <p class="muted">Nothing is known of its prompt: it never got as far as the cache, or explanations are off.</p>
       )}

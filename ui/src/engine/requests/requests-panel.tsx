@@ -1,7 +1,6 @@
 import { useMemo, useRef, useState } from "preact/hooks";
 import { getJson } from "../../api/http";
-import { CAUSES } from "../../api/types";
-import { CAUSE_TEXT } from "../../causes";
+import { CAUSE_TEXT, MISSED } from "../../explain/causes";
 import { Notice } from "../notice";
 import { useOnScreen } from "../on-screen";
 import { usePoll } from "../poll";
@@ -26,7 +25,7 @@ export function RequestsPanel({ paused }: { paused: boolean }) {
   const panel = useRef<HTMLElement>(null);
   const quiet = !useOnScreen(panel) || paused;
   const ask = (signal: AbortSignal) => getJson<{ requests: PastRequest[] }>(`inspect/requests?limit=${LIMIT}`, signal);
-  const polled = usePoll("requests", ask, EVERY_MS, quiet);
+  const polled = usePoll("requests", ask, { everyMs: EVERY_MS, paused: quiet });
   const [filter, setFilter] = useState<Filter>({ text: "", cause: "any" });
   const [order, setOrder] = useState<Order>({ column: "started", down: true });
   const [open, setOpen] = useState<string | null>(null);
@@ -38,6 +37,7 @@ export function RequestsPanel({ paused }: { paused: boolean }) {
         <h2 id="requests-title">Why was this request not cached?</h2>
         <Filters filter={filter} onChange={setFilter} />
       </header>
+      <p class="lead">The last requests. Open one to read which of its tokens had to be computed, and why.</p>
       <Notice polled={polled} what="requests that are over" />
       {requests?.length === 0 && <p class="empty">No request is over yet.</p>}
       {requests && requests.length > 0 && (
@@ -79,7 +79,7 @@ function Filters({ filter, onChange }: { filter: Filter; onChange: (filter: Filt
       >
         <option value="any">all requests</option>
         <option value="missed">with a miss</option>
-        {CAUSES.filter((cause) => cause !== "hit" && cause !== "joined" && cause !== "last_token").map((cause) => (
+        {MISSED.map((cause) => (
           <option key={cause} value={cause}>
             mostly {CAUSE_TEXT[cause].name}
           </option>
@@ -105,16 +105,16 @@ interface HeadingProps {
 }
 
 function Heading({ title, figure, column, order, onOrder }: HeadingProps) {
-  const is_order = column !== null && order.column === column;
-  const sorted = !is_order ? undefined : order.down ? "descending" : "ascending";
+  const isOrder = column !== null && order.column === column;
+  const sorted = !isOrder ? undefined : order.down ? "descending" : "ascending";
   return (
     <th scope="col" class={figure ? "figure" : undefined} aria-sort={sorted}>
       {column === null ? (
         title
       ) : (
-        <button class="sort" onClick={() => onOrder({ column, down: is_order ? !order.down : true })}>
+        <button class="sort" onClick={() => onOrder({ column, down: isOrder ? !order.down : true })}>
           {title}
-          <span aria-hidden="true">{!is_order ? "" : order.down ? " ↓" : " ↑"}</span>
+          <span aria-hidden="true">{!isOrder ? "" : order.down ? " ↓" : " ↑"}</span>
         </button>
       )}
     </th>

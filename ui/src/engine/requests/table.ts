@@ -1,7 +1,7 @@
 /** Which of the last requests are shown, and in what order. */
 
 import type { Cause } from "../../api/types";
-import { foundTokens, mainMiss, totalTokens } from "../causes";
+import { foundTokens, mainMiss, totalTokens } from "../../explain/causes";
 import type { PastRequest } from "../types";
 
 export type Column = "started" | "prompt" | "found" | "first" | "total";

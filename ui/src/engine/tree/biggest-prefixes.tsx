@@ -1,5 +1,5 @@
 import { useMemo, useState } from "preact/hooks";
-import { count } from "../format";
+import { count } from "../../format";
 import type { TreeNode } from "../types";
 import type { Forest } from "./forest";
 import { isNamespace, nodeName } from "./words";

@@ -2,7 +2,7 @@
 
 import { fitted } from "../canvas";
 import { color, inkOn } from "../colors";
-import { count } from "../format";
+import { count } from "../../format";
 import { cellColor, type ColorBy } from "./colors";
 import { EVERYTHING, type Forest } from "./forest";
 import type { Cell } from "./layout";
@@ -67,15 +67,15 @@ function label(
 ): void {
   const left = x0 + LOCK_EDGE + 4;
   const room = width - LOCK_EDGE - 8 - (cell.deeper ? 8 : 0);
-  const has_text = cell.kind === "node" && !!cell.node?.text;
+  const hasText = cell.kind === "node" && !!cell.node?.text;
   const two = height >= TWO_LINES;
   const middle = y0 + Math.min(height / 2, two ? 11 : height / 2);
   context.fillStyle = ink;
-  context.font = `${has_text ? "" : "500 "}11px ${has_text ? MONO : SANS}`;
+  context.font = `${hasText ? "" : "500 "}11px ${hasText ? MONO : SANS}`;
   const name = fitted(context, title, room);
   if (name) context.fillText(name, left, middle);
   if (!two) return;
-  const second = secondLine(cell, has_text);
+  const second = secondLine(cell, hasText);
   context.font = `10px ${SANS}`;
   context.globalAlpha *= 0.8;
   if (second) context.fillText(fitted(context, second, room), left, middle + 14);
@@ -84,12 +84,12 @@ function label(
 const SANS = `system-ui, "Segoe UI", Roboto, "Noto Sans", sans-serif`;
 const MONO = `ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace`;
 
-function secondLine(cell: Cell, has_text: boolean): string {
+function secondLine(cell: Cell, hasText: boolean): string {
   if (cell.kind === "more") return `${count(cell.tokens)} tokens`;
   const node = cell.node;
   if (!node) return "";
   const below = node.subtree_tokens - node.tokens;
-  const own = has_text ? `${count(node.tokens)} tok` : "";
+  const own = hasText ? `${count(node.tokens)} tok` : "";
   return [own, below > 0 ? `${count(below)} below` : ""].filter(Boolean).join(" · ");
 }
 
@@ -120,12 +120,12 @@ function chevron(context: CanvasRenderingContext2D, ink: string, x: number, y: n
 }
 
 function outline(context: CanvasRenderingContext2D, { cell, x0, x1, y0, y1 }: Drawn, marks: Marks): void {
-  const is_node = cell.kind === "node";
+  const isNode = cell.kind === "node";
   const style = [
     cell.key === marks.cursor && { line: color("--focus"), width: 2.5 },
-    is_node && cell.id === marks.selected && { line: color("--text"), width: 2.5 },
+    isNode && cell.id === marks.selected && { line: color("--text"), width: 2.5 },
     cell.key === marks.hovered && { line: color("--text"), width: 1.5 },
-    is_node && marks.found?.has(cell.id) && { line: color("--accent"), width: 2 },
+    isNode && marks.found?.has(cell.id) && { line: color("--accent"), width: 2 },
   ].find(Boolean);
   if (!style) return;
   for (const { line, width } of [{ line: color("--surface"), width: style.width + 2 }, style]) {

@@ -57,8 +57,8 @@ export function layOut(forest: Forest, focus: Focus, width: number, height: numb
   const root = partition<Datum>().size([height, 1])(
     hierarchy(data, (datum) => datum.children).sum((datum) => datum.own),
   );
-  const num_columns = Math.max(1, root.height + (first ? 0 : 1));
-  const step = Math.min(MAX_COLUMN, (width - first) / num_columns);
+  const numColumns = Math.max(1, root.height + (first ? 0 : 1));
+  const step = Math.min(MAX_COLUMN, (width - first) / numColumns);
   const cells = root
     .descendants()
     .map((place) => cell(place, { first, step, columns }, forest))
@@ -136,8 +136,8 @@ function cell(place: HierarchyRectangularNode<Datum>, { first, step, columns }: 
   const column = place.depth;
   const x0 = first === 0 || column === 0 ? column * step : first + (column - 1) * step;
   const x1 = column === 0 && first > 0 ? first : x0 + step;
-  const has_children = id !== EVERYTHING && ((node?.folded_nodes ?? 0) > 0 || forest.childrenOf(id).length > 0);
-  const deeper = kind === "node" && column >= columns && has_children;
+  const hasChildren = id !== EVERYTHING && ((node?.folded_nodes ?? 0) > 0 || forest.childrenOf(id).length > 0);
+  const deeper = kind === "node" && column >= columns && hasChildren;
   const tokens = place.value ?? 0;
   return { key, kind, id, node, column, x0, x1, y0: place.x0, y1: place.x1, tokens, nodes, largest, deeper };
 }

@@ -9,7 +9,7 @@ export function AgeLegend() {
       <span>used last</span>
       <span class="ramp" aria-hidden="true">
         {steps.map((background) => (
-          <i key={background} style={{ background }} />
+          <i key={background} class="swatch" style={{ background }} />
         ))}
       </span>
       <span>long ago, first to go</span>
@@ -23,7 +23,7 @@ export function OwnerLegend({ forest }: { forest: Forest }) {
     <Legend>
       {owners.slice(0, OWNERS).map((owner) => (
         <span key={owner}>
-          <i style={{ background: `var(${ownerVariable(owner)})` }} aria-hidden="true" /> {forest.ownerName(owner)}
+          <i class="swatch" style={{ background: `var(${ownerVariable(owner)})` }} aria-hidden="true" /> {forest.ownerName(owner)}
         </span>
       ))}
       {owners.length > OWNERS && <span>and {owners.length - OWNERS} more, in the same colours again</span>}
@@ -36,10 +36,10 @@ function Legend({ children }: { children: ComponentChildren }) {
     <p class="marks small muted">
       {children}
       <span>
-        <i class="lock-mark" aria-hidden="true" /> held by a request
+        <i class="swatch lock-mark" aria-hidden="true" /> held by a request
       </span>
       <span>
-        <i class="more-mark" aria-hidden="true" /> folded
+        <i class="swatch more-mark" aria-hidden="true" /> folded
       </span>
       <span>height: tokens with all that is below</span>
     </p>

@@ -1,13 +1,13 @@
 import { getJson } from "../../api/http";
 import { CloseIcon } from "../../shell/icons";
-import { count, plural } from "../format";
+import { count, plural, visible } from "../../format";
 import { usePoll } from "../poll";
 import type { NodeAnswer, NodeUser } from "../types";
-import { visible } from "./words";
 
 interface Props {
   id: number;
   paused: boolean;
+  version: string | undefined;
   onClose: () => void;
   onZoom: () => void;
 }
@@ -15,8 +15,12 @@ interface Props {
 const EVERY_MS = 1000;
 
 /** Who uses a node, and what is known of it. */
-export function NodeDetails({ id, paused, onClose, onZoom }: Props) {
-  const polled = usePoll(`${id}`, (signal) => getJson<NodeAnswer>(`inspect/tree/${id}`, signal), EVERY_MS, paused);
+export function NodeDetails({ id, paused, version, onClose, onZoom }: Props) {
+  const polled = usePoll(`${id}`, (signal) => getJson<NodeAnswer>(`inspect/tree/${id}`, signal), {
+    everyMs: EVERY_MS,
+    paused,
+    version,
+  });
   const node = polled.answer;
   const gone = polled.trouble === "missing";
   return (

@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { postJson } from "../../api/http";
-import { count, plural } from "../format";
+import { count, plural } from "../../format";
 import type { PathAnswer } from "../types";
 import type { Forest } from "./forest";
 

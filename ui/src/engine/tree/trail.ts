@@ -21,13 +21,13 @@ export function focusOf(trail: Trail): Focus {
 /** The same trail if there is nothing to see closer. */
 export function zoomed(trail: Trail, cell: Cell, forest: Forest): Trail {
   const here = focusOf(trail);
-  const to_node = nodeTrail(trail, cell.id, forest);
-  if (cell.kind === "node") return cell.id === here.id ? trail : to_node;
-  const is_closer = cell.largest > 0 && (here.id !== cell.id || here.atMost === null || cell.largest < here.atMost);
-  if (!is_closer) return to_node;
+  const toNode = nodeTrail(trail, cell.id, forest);
+  if (cell.kind === "node") return cell.id === here.id ? trail : toNode;
+  const isCloser = cell.largest > 0 && (here.id !== cell.id || here.atMost === null || cell.largest < here.atMost);
+  if (!isCloser) return toNode;
   return [
-    ...to_node,
-    { focus: { ...focusOf(to_node), atMost: cell.largest }, name: `the smaller ones, up to ${cell.largest} tokens` },
+    ...toNode,
+    { focus: { ...focusOf(toNode), atMost: cell.largest }, name: `the smaller ones, up to ${cell.largest} tokens` },
   ];
 }
 

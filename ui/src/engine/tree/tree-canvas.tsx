@@ -1,11 +1,12 @@
 import { useMemo, useRef, useState } from "preact/hooks";
+import { visible } from "../../format";
 import { useSize, type Size } from "../canvas";
 import type { ColorBy } from "./colors";
 import { cellAt, layOut, neighbour, type Cell, type Layout } from "./layout";
 import type { Focus, Forest } from "./forest";
 import { Tooltip, type Spot } from "../tooltip";
 import { useDrawing } from "./use-drawing";
-import { cellName, facts, spoken, visible } from "./words";
+import { cellName, facts, spoken } from "./words";
 
 interface Props {
   forest: Forest;

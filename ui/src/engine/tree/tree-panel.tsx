@@ -1,6 +1,6 @@
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { getJson } from "../../api/http";
-import { plural } from "../format";
+import { plural } from "../../format";
 import { Notice } from "../notice";
 import { useOnScreen } from "../on-screen";
 import { usePoll } from "../poll";
@@ -17,15 +17,15 @@ import { TreeCanvas } from "./tree-canvas";
 const EVERY_MS = 1000;
 const MAX_NODES = 1500;
 
-/** The radix tree as it is now. */
-export function TreePanel({ paused }: { paused: boolean }) {
+/** The radix tree as it is now. version: another one whenever it may have changed. */
+export function TreePanel({ paused, version }: { paused: boolean; version: string | undefined }) {
   const panel = useRef<HTMLElement>(null);
   const quiet = !useOnScreen(panel) || paused;
   const [trail, setTrail] = useState<Trail>(START);
   const [by, setBy] = useState<ColorBy>("age");
   const [selected, setSelected] = useState<number | null>(null);
   const focus = focusOf(trail);
-  const polled = usePoll(`${focus.id}`, (signal) => askTree(focus, signal), EVERY_MS, quiet);
+  const polled = usePoll(`${focus.id}`, (signal) => askTree(focus, signal), { everyMs: EVERY_MS, paused: quiet, version });
   const forest = useForest(polled.answer, focus.above);
   const search = useSearch(forest);
   const back = useCallback(() => setTrail((before) => (before.length > 1 ? before.slice(0, -1) : before)), []);
@@ -37,7 +37,7 @@ export function TreePanel({ paused }: { paused: boolean }) {
   // until the new answer is there the old one is drawn, from where it has what is wanted
   const covered = useRef<Focus>(focus);
   if (forest && (polled.topic === `${focus.id}` || forest.node(focus.id))) covered.current = focus;
-  const is_empty = forest !== null && forest.answer.num_tokens === 0;
+  const isEmpty = forest !== null && forest.answer.num_tokens === 0;
   return (
     <section class="panel tree" aria-labelledby="tree-title" ref={panel}>
       <header>
@@ -45,9 +45,13 @@ export function TreePanel({ paused }: { paused: boolean }) {
         {forest && <span class="muted small number">{sizeInWords(forest.answer)}</span>}
         <ColorSwitch by={by} onChange={setBy} />
       </header>
+      <p class="lead">
+        What the cache holds. Prompts read from left to right; those that begin alike share their beginning. Click a part
+        for who uses it, click twice to see it larger.
+      </p>
       <Notice polled={polled} what="the radix tree" />
-      {is_empty && <p class="empty">The tree is empty. Send a prompt in Chat, and it grows here.</p>}
-      {forest && !is_empty && (
+      {isEmpty && <p class="empty">The tree is empty. Send a prompt in Chat, and it grows here.</p>}
+      {forest && !isEmpty && (
         <>
           <div class="tree-tools">
             <Trail trail={trail} onGo={(length) => setTrail(trail.slice(0, length))} />
@@ -69,6 +73,7 @@ export function TreePanel({ paused }: { paused: boolean }) {
                 key={selected}
                 id={selected}
                 paused={quiet}
+                version={version}
                 onClose={() => setSelected(null)}
                 onZoom={() => setTrail(nodeTrail(trail, selected, forest))}
               />

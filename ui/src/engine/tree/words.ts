@@ -1,6 +1,6 @@
 /** What is said of a part of the tree: labels, tooltips, and what a screen reader hears. */
 
-import { count, percent, plural, tokens, type Fact } from "../format";
+import { count, percent, plural, tokens, visible, type Fact } from "../../format";
 import type { TreeNode } from "../types";
 import { EVERYTHING, type Forest } from "./forest";
 import type { Cell } from "./layout";
@@ -19,11 +19,6 @@ export function cellName(cell: Cell, forest: Forest): string {
   if (cell.kind === "more") return `${count(cell.nodes)} more`;
   if (cell.id === EVERYTHING) return "Everything";
   return cell.node ? nodeName(cell.node, forest) : "";
-}
-
-/** White space as what can be seen in one line. */
-export function visible(text: string): string {
-  return text.replace(/\r?\n/g, "⏎").replace(/\t/g, "⇥");
 }
 
 /** What there is to know of a cell. total: tokens of the whole tree. */

@@ -1,4 +1,4 @@
-/** Numbers as people read them. */
+/** Numbers and texts as people read them. */
 
 /** 950, 1,234, 12.3k, 4.56M. */
 export function count(value: number): string {
@@ -38,8 +38,13 @@ export function percent(share: number): string {
   const value = share * 100;
   if (value > 0 && value < 0.05) return "< 0.1 %";
   if (value >= 99.95 && value < 100) return "> 99.9 %";
-  const near_an_end = (value > 0 && value < 1) || (value > 99 && value < 100);
-  return `${near_an_end ? value.toFixed(1) : value.toFixed(0)} %`;
+  const nearAnEnd = (value > 0 && value < 1) || (value > 99 && value < 100);
+  return `${nearAnEnd ? value.toFixed(1) : value.toFixed(0)} %`;
+}
+
+/** White space as what can be seen in one line. */
+export function visible(text: string): string {
+  return text.replace(/\r?\n/g, "⏎").replace(/\t/g, "⇥");
 }
 
 /** A name and what is said under it, as tooltips show them. */
