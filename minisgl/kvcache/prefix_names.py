@@ -31,7 +31,7 @@ def prefix_names(ids: Int32Array, namespace: Namespace, first: int, step: int) -
     return names[first - 1 :: step] + sums[first - 1 : length : step] + _seed(namespace)
 
 
-@lru_cache(maxsize=2)
+@lru_cache(maxsize=16)  # powers of two: all of them take twice what the largest takes
 def _factors(num: int) -> tuple[Names, Names]:
     """Odd random numbers, the same in every run, and their running sums."""
     factors = np.random.default_rng(0).integers(0, 2**64, num, np.uint64) | np.uint64(1)
