@@ -105,7 +105,7 @@ def timed(function: Callable[[], bytes]) -> tuple[bytes, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, default=100_000)
-    parser.add_argument("--max-nodes", type=int, nargs="+", default=[1500, 20_000])
+    parser.add_argument("--max-nodes", type=int, nargs="+", default=[1500, 5000])
     parser.add_argument("--runs", type=int, default=5)
     args = parser.parse_args()
     look_less_often()

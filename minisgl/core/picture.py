@@ -20,7 +20,7 @@ COLUMNS = (
     "folded",
     "folded_tokens",
 )
-MAX_PICTURE_NODES = 20_000
+MAX_PICTURE_NODES = 5000  # more, and Python looks for cycles among them in the midst of a step, for 10 ms and longer
 
 
 class TreePicture(msgspec.Struct, frozen=True, array_like=True, gc=False):
