@@ -17,6 +17,7 @@ from rich.console import Console
 from minisgl.cli.chat_model import ChatModel, LocalModel, Message, Piece
 from minisgl.cli.interrupt import Interrupt, until_interrupted
 from minisgl.cli.lines import read_lines
+from minisgl.cli.server_flags import KeyWithUrl, refuse_lone_key
 from minisgl.cli.session import load_llm, printable, say
 from minisgl.core import SamplingParams
 from minisgl.env import ENV
@@ -33,9 +34,7 @@ def run(
     sampling: dict[str, Any],
     system: Annotated[str | None, typer.Option("--system", help="A system message to start with.")] = None,
     url: Annotated[str | None, typer.Option("--url", help="Chat with this running server; nothing is loaded.")] = None,
-    api_key: Annotated[
-        str | None, typer.Option("--api-key", help="The server's key, with --url (default: MINISGL_API_KEY).")
-    ] = None,
+    api_key: KeyWithUrl = None,
 ) -> None:
     """Chat until /exit or the end of the input; input from a pipe works too, one message a line."""
     params = SamplingParams(**sampling)
@@ -43,8 +42,7 @@ def run(
         raise ValueError(f"n={params.n}: a chat has one reply")
     if url is not None and config:
         raise ValueError(f"--url names a model that is loaded already; it takes no {', '.join(config)}")
-    if url is None and api_key is not None:
-        raise ValueError("--api-key is for --url")
+    refuse_lone_key(url, api_key)
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     with contextlib.ExitStack() as stack:
         if url is None:

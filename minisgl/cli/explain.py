@@ -11,6 +11,8 @@ import msgspec
 import typer
 from rich.console import Console
 
+from minisgl.cli.server_flags import KeyWithUrl, open_client, refuse_lone_key
+
 if TYPE_CHECKING:
     from minisgl.cli.explain_prompts import AskedPrompt
     from minisgl.cli.explain_report import Found
@@ -47,9 +49,7 @@ def run(
     url: Annotated[
         str | None, typer.Option("--url", help="Ask this running server, with what it has cached; nothing runs there.")
     ] = None,
-    api_key: Annotated[
-        str | None, typer.Option("--api-key", help="The server's key, with --url (default: MINISGL_API_KEY).")
-    ] = None,
+    api_key: KeyWithUrl = None,
     as_json: Annotated[bool, typer.Option("--json", help="As a JSON list, with the text of each cause.")] = False,
 ) -> None:
     """Say why each prompt is cached or not after those before it, with no model, only its tokenizer."""
@@ -73,13 +73,11 @@ def _check(url: str | None, api_key: str | None, offline: Sequence[str]) -> None
     """ValueError for flags that would change nothing."""
     if url is not None and offline:
         raise ValueError(f"--url asks a server that has its own model and cache; it takes no {', '.join(offline)}")
-    if url is None and api_key is not None:
-        raise ValueError("--api-key is for --url")
+    refuse_lone_key(url, api_key)
 
 
 def _ask_server(prompts: Sequence[AskedPrompt], url: str, api_key: str | None) -> Iterator[Found]:
     from minisgl.cli.explain_report import Found
-    from minisgl.cli.server_flags import open_client
     from minisgl.server.schema.explanation import ExplainedPrompt
 
     client = open_client(url, api_key)
