@@ -16,6 +16,7 @@ from minisgl.cli.files import check_writable
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.ticker import Formatter
 
 Panel = Callable[["Axes"], None]
 ENDINGS = (".svg", ".png")
@@ -75,6 +76,7 @@ def distribution(title: str, unit: str, values: Mapping[str, Sequence[float]]) -
         axes.set(title=title, xlabel=unit, ylabel="share that is at most so long", ylim=(0, 1))
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(_between_powers())
         _legend(axes)
 
     return panel
@@ -127,6 +129,17 @@ def grouped_bars(title: str, what: str, groups: Mapping[str, Mapping[str, float]
         _legend(axes)
 
     return panel
+
+
+def _between_powers() -> Formatter:
+    """Numbers as they are, not as formulas, and only where a logarithmic axis has room for them."""
+    from matplotlib.ticker import LogFormatter
+
+    class Plain(LogFormatter):
+        def __call__(self, x: float, pos: int | None = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
+    return Plain()
 
 
 def _legend(axes: Axes) -> None:

@@ -28,6 +28,14 @@ def test_a_picture_says_what_is_drawn_in_which_units(tmp_path: Path) -> None:
     assert shown <= texts_of(tmp_path / "all.svg")
 
 
+@pytest.mark.parametrize("numbers", [[1900.0, 4000.0, 9800.0], [2000.0, 2010.0], [1500.0, 2500.0], [0.3, 5e6], [7.0]])
+def test_a_logarithmic_axis_says_plain_numbers_however_short_it_is(tmp_path: Path, numbers: list[float]) -> None:
+    draw(tmp_path / "short.svg", "title", [distribution("waits", "ms", {"first token": numbers})])
+    shown = texts_of(tmp_path / "short.svg") - {"title", "waits", "ms", "share that is at most so long"}
+    assert all(re.fullmatch(r"[\d.e+\u2212-]+", text) for text in shown), shown
+    assert len(shown) > 6  # those of the other axis
+
+
 def test_the_same_numbers_are_the_same_file(tmp_path: Path) -> None:
     for name in ("one.svg", "two.svg"):
         draw(tmp_path / name, "title", PANELS)
