@@ -82,27 +82,39 @@ class Largest:
         return [self._branches.pop(heappop(self._ranks)) for _ in range(min(limit, len(self._ranks)))]
 
 
-def fold(tops: Sequence[RadixNode], max_nodes: int, head_len: int) -> Slices[tuple[list[Branch], list[Branch]]]:
-    """Walk all below `tops`; their branches, and the largest `max_nodes` of all; the last one is the first top.
+class Totals:
+    """Of all that was walked: nodes, roots and not, and tokens."""
+
+    def __init__(self) -> None:
+        self.nodes = self.roots = self.tokens = 0
+
+    def add(self, top: Branch) -> None:
+        self.nodes += top.nodes
+        self.roots += not top.length
+        self.tokens += top.tokens
+
+
+def fold(tops: Sequence[RadixNode], max_nodes: int, head_len: int) -> Slices[tuple[Totals, list[Branch]]]:
+    """Walk all below `tops`; how much that is, and the largest `max_nodes` branches; the last one is the first top.
 
     head_len: how many tokens of each branch are kept in `head`.
     """
     largest = Largest(max_nodes - 1)
-    branches = yield from _walk(tops, largest, head_len)
+    totals, first = yield from _walk(tops, largest, head_len)
     kept = largest.take_smallest(NODES_A_SLICE // 2)
     while smallest := largest.take_smallest(NODES_A_SLICE // 2):
         yield
         kept += smallest
-    kept.append(branches[0])
-    return branches, kept
+    kept.append(first)
+    return totals, kept
 
 
-def _walk(tops: Sequence[RadixNode], largest: Largest, head_len: int) -> Slices[list[Branch]]:
-    """The branches of `tops`, all added up. All others, and those of `tops` but the first, are offered to `largest`."""
-    branches, left = list[Branch](), NODES_A_SLICE
+def _walk(tops: Sequence[RadixNode], largest: Largest, head_len: int) -> Slices[tuple[Totals, Branch]]:
+    """All added up, and the branch of the first of `tops`. All others are offered to `largest`."""
+    totals, first, left = Totals(), None, NODES_A_SLICE
     for top in tops:
         stack = [Branch(top, None, path_len(top), top.length, head_len)]
-        branches += stack
+        first = first or stack[0]
         left -= 1
         while stack:
             branch = stack[-1]
@@ -129,9 +141,12 @@ def _walk(tops: Sequence[RadixNode], largest: Largest, head_len: int) -> Slices[
                 branch.pending = NOBODY
                 if branch.parent is not None:
                     branch.parent.add(branch.tokens, branch.nodes)
-                if branch.tokens >= largest.floor and branch is not branches[0]:
+                else:
+                    totals.add(branch)
+                if branch.tokens >= largest.floor and branch is not first:
                     largest.offer(branch)
-    return branches
+    assert first is not None, "a walk that begins nowhere"
+    return totals, first
 
 
 def _head(node: RadixNode, length: int, head_len: int) -> bytes:

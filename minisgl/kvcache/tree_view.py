@@ -42,20 +42,19 @@ class TreeView(CacheView):
             return None
         tops = self._tree.forest.roots() if top is None else [top]
         path = _path_to(tops[0])
-        tops_found, kept = yield from fold(tops, max_nodes, head_len)
+        totals, kept = yield from fold(tops, max_nodes, head_len)
         table = Table(cast(RadixRoot, path[0]).number)
         while kept:
             for branch in (kept.pop() for _ in range(min(ROWS_A_SLICE, len(kept)))):
                 table.add(branch, self._ids.of(branch.node), self._tree.clock)
             if kept:
                 yield
-        num_roots = sum(not branch.length for branch in tops_found)
         return TreePicture(
             clock=self._tree.clock,
             page_size=self._tree.page_size,
-            num_nodes=sum(branch.nodes for branch in tops_found) - num_roots,
-            num_tokens=sum(branch.tokens for branch in tops_found),
-            num_namespaces=num_roots,
+            num_nodes=totals.nodes - totals.roots,
+            num_tokens=totals.tokens,
+            num_namespaces=totals.roots,
             above=[self._ids.of(node) for node in path[:-1]],
             ids=table.ids,
             rows=np.frombuffer(table.rows, INT32),

@@ -220,6 +220,21 @@ def test_many_namespaces_are_looked_at_in_many_slices(monkeypatch: pytest.Monkey
     assert sum(1 for _ in cache.view.picture(None, 1000, 0)) >= 20
 
 
+def test_of_many_namespaces_only_those_that_are_shown_are_held() -> None:
+    grown = Grown()
+    for number in range(500):
+        grown.cache.insert_pages(ids(1, number), np.arange(2, dtype=np.int32), Namespace(str(number)))
+    held: list[int] = []
+
+    def count() -> None:
+        held.append(sum(type(each) is folding.Branch for each in gc.get_objects()))
+
+    picture = finish(grown.cache.view.picture(None, 5, 0), count)
+    assert (picture.num_namespaces, picture.num_nodes, picture.num_tokens) == (501, 500, 1000)
+    assert held
+    assert max(held) <= 8
+
+
 def test_the_largest_subtrees_are_shown_and_the_rest_is_folded_into_their_parents() -> None:
     grown = Grown()
     for tokens in ((1, 2, 3, 4, 5), (1, 2, 3, 6), (1, 2, 7), (8, 8)):
