@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -39,6 +39,10 @@ class Explanation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     branch: tuple[int, ...] = ()
     evicted_s: float | None = None
     evicted_tokens: int | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """The fields by name, as plain data; `Explanation(**facts)` is equal."""
+        return msgspec.structs.asdict(self)
 
     @property
     def causes(self) -> dict[Cause, int]:

@@ -25,9 +25,9 @@ class Output(TypedDict, total=False):
     """What was generated for one prompt.
 
     token_ids: generated, the end token and the tokens of a stop string included, which `text` leaves out.
-    cached_tokens: prompt tokens that were not computed. explanation: why the others were; where the engine explains,
-    and the prompt ran. logprobs, prompt_logprobs: when asked for. error: only when finish_reason is "error". choices:
-    with n > 1, the output of each choice; the first one is repeated at the top.
+    cached_tokens: prompt tokens that were not computed. explanation: why the others were, the fields of an
+    `Explanation`; where the engine explains, and the prompt ran. logprobs, prompt_logprobs: when asked for. error: only
+    when finish_reason is "error". choices: with n > 1, the output of each choice; the first one is repeated at the top.
     """
 
     text: str
@@ -36,7 +36,7 @@ class Output(TypedDict, total=False):
     prompt_tokens: int
     cached_tokens: int
     timings: Timings
-    explanation: Explanation
+    explanation: dict[str, Any]
     logprobs: list[TokenLogprobs]
     prompt_logprobs: list[TokenLogprobs | None]
     error: str
@@ -123,7 +123,7 @@ class RequestStream:
             timings=Timings(queue_s=self._queue_s, first_token_s=self._first_token_s, total_s=self._total_s),
         )
         if self._explanation is not None:
-            output["explanation"] = self._explanation
+            output["explanation"] = self._explanation.facts()
         if self.params.logprobs is not None and self._keep_text:
             output["logprobs"] = self._logprobs
         if self.prompt_logprobs is not None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypedDict
+from typing import Any, TypedDict
 
-from minisgl.core import Explanation, TokenLogprobs
+from minisgl.core import TokenLogprobs
 from minisgl.llm.link import Link
 from minisgl.llm.router import Arrival, EngineDied, Sink
 from minisgl.llm.stats import Stats
@@ -32,7 +32,7 @@ class Delta(TypedDict, total=False):
     prompt_tokens: int
     cached_tokens: int
     queue_s: float | None
-    explanation: Explanation
+    explanation: dict[str, Any]
     prompt_logprobs: list[TokenLogprobs | None]
     output: Output
 
@@ -88,7 +88,7 @@ class Submission:
         if reply.cached_len is not None:
             delta["queue_s"] = reply.queue_s
             if reply.explanation is not None:
-                delta["explanation"] = reply.explanation
+                delta["explanation"] = reply.explanation.facts()
         if reply.prompt_logprobs is not None:
             delta["prompt_logprobs"] = list(reply.prompt_logprobs)
         if stream.finish_reason is not None:

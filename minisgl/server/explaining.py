@@ -6,8 +6,9 @@ Neither may a client learn that others have its text cached under another salt.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
@@ -25,6 +26,7 @@ from minisgl.tokenizer import Tokenizer
 
 CACHE_HEADER, EVICTED_HEADER = "x-prefix-cache", "x-prefix-cache-evicted-s"
 Headers = list[tuple[bytes, bytes]]
+Facts = Mapping[str, Any]  # an explanation's fields by name, as deltas and outputs have them
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,19 +127,19 @@ class Teller:
         self._prepared = prepared
         self._tokenizer = tokenizer
 
-    def of(self, index: int, explanation: Explanation | None) -> PromptExplanation | None:
+    def of(self, index: int, facts: Facts | None) -> PromptExplanation | None:
         """Of a prompt, as one of its choices found it."""
-        return None if explanation is None else told(self._explained(index, explanation), self._tokenizer)
+        return None if facts is None else told(self._explained(index, facts), self._tokenizer)
 
-    def of_all(self, explanations: Sequence[Explanation | None]) -> PromptExplanation | None:
-        """Of the request: of its only prompt, or sums. explanations: of its prompts, in their order."""
-        if len(explanations) == 1:
-            return self.of(0, explanations[0])
-        known = [self._explained(index, each) for index, each in enumerate(explanations) if each is not None]
-        return told_of_several(known) if len(known) == len(explanations) else None
+    def of_all(self, facts: Sequence[Facts | None]) -> PromptExplanation | None:
+        """Of the request: of its only prompt, or sums. facts: of its prompts, in their order."""
+        if len(facts) == 1:
+            return self.of(0, facts[0])
+        known = [self._explained(index, each) for index, each in enumerate(facts) if each is not None]
+        return told_of_several(known) if len(known) == len(facts) else None
 
-    def _explained(self, index: int, explanation: Explanation) -> Explained:
-        return Explained(self._prepared[index].input_ids, explanation)
+    def _explained(self, index: int, facts: Facts) -> Explained:
+        return Explained(self._prepared[index].input_ids, Explanation(**facts))
 
 
 def headers_of(explanation: PromptExplanation | None) -> Headers:

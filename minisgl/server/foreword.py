@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minisgl.core import Explanation
 from minisgl.llm.client import Prepared
 from minisgl.llm.run import Merged
 from minisgl.llm.submission import Delta
-from minisgl.server.explaining import Headers, Teller, headers_of
+from minisgl.server.explaining import Facts, Headers, Teller, headers_of
 from minisgl.tokenizer import Tokenizer
 
 
@@ -18,7 +17,7 @@ class Foreword:
     def __init__(self, prepared: Sequence[Prepared], tokenizer: Tokenizer) -> None:
         self._teller = Teller(prepared, tokenizer)
         self._num_prompts = len(prepared)
-        self._heard: dict[int, Explanation | None] = {}
+        self._heard: dict[int, Facts | None] = {}
         self._held = Merged()
 
     @property

@@ -92,10 +92,9 @@ class Observer:
     def _note_admission(self, delta: Delta) -> None:
         """A choice's first news, perhaps: what is known of it once it is admitted. A prompt's is its first choice's."""
         self._started_record.note_queue(delta.get("queue_s"))
-        explanation = delta.get("explanation")
-        if explanation is None or delta["choice"] != 0:
-            return
-        self._started_record.note_reasons(self._reasons(explanation))
+        facts = delta.get("explanation")
+        if facts is not None and delta["choice"] == 0:
+            self._started_record.note_reasons(self._reasons(Explanation(**facts)))
 
     def _reasons(self, explanation: Explanation) -> Reasons:
         """Of one of several prompts, which may be all that is ever heard of, no position: nobody knew whose it is."""
