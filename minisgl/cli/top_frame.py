@@ -18,6 +18,7 @@ from minisgl.server.schema.activity import ActivityNow, OpenRequest, Spread
 TWO_PANELS = 76  # columns for them side by side
 WIDE, NARROW = 100, 56  # for all that there is to say of a request, or little of it
 IF_WIDE, IF_NOT_NARROW = {"waits for", "request"}, {"cached", "done"}
+GIVE_WAY, MIN_NAME = ("nodes", "own", "held by"), 8  # columns of prefixes where fewer are left for the name
 MAX_REQUESTS, MAX_PREFIXES = 20, 8  # where there is room for them
 POOL_COLORS = {"in use": "blue", "cached": "green", "free": "bright_black"}
 
@@ -61,7 +62,7 @@ def _panels(view: View, activity: ActivityNow, options: ConsoleOptions) -> Itera
     if activity.capacity:
         right.append(_panel("hits with another pool", _capacity(activity)))
     if view.prefixes:
-        right.append(_panel("biggest prefixes", _prefixes(view.prefixes)))
+        right.append(_panel("biggest prefixes", _prefixes(view.prefixes, _room(options))))
     if options.max_width < TWO_PANELS:
         return [*left, *right]
     columns = Table.grid(expand=True, padding=(0, 1))
@@ -90,12 +91,11 @@ def _engine(stats: EngineStats, activity: ActivityNow, pace: Pace | None) -> Ren
 def _pool(stats: EngineStats, options: ConsoleOptions) -> RenderableType:
     pool, free = stats.num_pages * stats.page_size, stats.free_pages * stats.page_size
     parts = {"in use": pool - free - stats.evictable_tokens, "cached": stats.evictable_tokens, "free": free}
-    width = (options.max_width // (2 if options.max_width >= TWO_PANELS else 1)) - 6
     legend = Text(", ").join([Text(f"{name} {tokens:,}", POOL_COLORS[name]) for name, tokens in parts.items()]) + Text(
         f" of {pool:,} tokens"
     )
     more = f"evicted {stats.evicted_tokens:,} tokens, retracted {stats.num_retracted:,} times"
-    return Group(_bar(parts, width, options.ascii_only), legend, Text(more, "dim"))
+    return Group(_bar(parts, _room(options), options.ascii_only), legend, Text(more, "dim"))
 
 
 def _bar(parts: dict[str, int], width: int, only_ascii: bool) -> Text:
@@ -145,13 +145,29 @@ def _times(spread: Spread | None) -> Sequence[str]:
     return ("-",) * 3 if spread is None else tuple(_seconds(value) for value in (spread.p50, spread.p90, spread.p99))
 
 
-def _prefixes(prefixes: list[Prefix]) -> RenderableType:
-    table = _numbers("", "own", "all below", "nodes", "held by")
-    table.columns[0].no_wrap, table.columns[0].ratio = True, 1
-    for each in prefixes[:MAX_PREFIXES]:
-        numbers = (each.tokens, each.below, each.nodes, each.locks)
-        table.add_row(Text(each.name, overflow="ellipsis"), *(f"{number:,}" for number in numbers))
+def _prefixes(prefixes: list[Prefix], width: int) -> RenderableType:
+    """Numbers are whole, whatever the width: names give way first, then columns that tell less than others."""
+    rows = [_prefix(each) for each in prefixes[:MAX_PREFIXES]]
+    columns = {head: max(map(len, (head, *(row[head] for row in rows)))) + 2 for head in rows[0] if head}
+    for head in GIVE_WAY:
+        if width - sum(columns.values()) < MIN_NAME:
+            del columns[head]
+    table = _numbers("", *columns)
+    table.columns[0].no_wrap, table.columns[0].max_width = True, max(1, width - sum(columns.values()))
+    for row in rows:
+        table.add_row(Text(row[""], overflow="ellipsis"), *(row[head] for head in columns))
     return table
+
+
+def _prefix(prefix: Prefix) -> dict[str, str]:
+    """What there is to say, by the head of its column."""
+    return {
+        "": prefix.name,
+        "own": f"{prefix.tokens:,}",
+        "all below": f"{prefix.below:,}",
+        "nodes": f"{prefix.nodes:,}",
+        "held by": f"{prefix.locks:,}",
+    }
 
 
 def _requests(activity: ActivityNow, room: int, width: int) -> RenderableType:
@@ -180,6 +196,11 @@ def _request(request: OpenRequest, now_s: float) -> dict[str, str]:
         "waits for": "" if request.waits_for is None else str(request.waits_for),
         "request": printable(request.request_id or ""),
     }
+
+
+def _room(options: ConsoleOptions) -> int:
+    """Columns inside a panel, or few less."""
+    return options.max_width // (2 if options.max_width >= TWO_PANELS else 1) - 6
 
 
 def _panel(title: str, body: RenderableType) -> Panel:

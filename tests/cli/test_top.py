@@ -8,7 +8,9 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 from support.acting_link import ActingLink, request_now
 from support.page_server import page_server
@@ -101,6 +103,22 @@ def test_the_biggest_prefixes_come_first_and_write_nothing_into_the_terminal() -
     assert "#8" not in text
     assert "\x1b" not in text
     assert "\u202e" not in text  # the rest of its line would be read from right to left
+
+
+@pytest.mark.parametrize("width", [200, 140, 100, 80, 76, 60, 40, 28])
+@pytest.mark.parametrize("text", ["", "You are a helpful assistant. " * 9, "你是一个乐于助人的助手，请回答" * 9, "hi"])
+def test_numbers_of_prefixes_are_whole_however_little_room_there_is(width: int, text: str) -> None:
+    view, named = looked(ActingLink()), {"text": text} if text else {}
+    nodes = [node(0, None, 0, (900, 5), 1), node(7, 0, 1_234_567, (23_456_789, 98_765), 3, **named)]
+    view.take_tree(msgspec.structs.replace(TREE, nodes=[*nodes, node(4, 0, 20, (200, 2), 0)]))
+    lines = drawn(view, width)
+    assert max(map(cell_len, lines)) <= width
+    row = next(line for line in lines if "23,456,789" in line).rstrip("│ ").rpartition("│")[2]
+    numbers = [word for word in row.split() if word[0].isdigit()]
+    assert "23,456,789" in numbers
+    assert set(numbers) <= {"1,234,567", "23,456,789", "98,765", "3"}
+    assert len(numbers) == 4 or width < 140
+    assert any("#4 " in line for line in lines)
 
 
 @pytest.mark.parametrize("width", [200, 100, 80, 40, 20])
