@@ -1,5 +1,6 @@
 # make setup   virtual environment, packages and the default model; skipped while nothing has changed
 # make demo    an answer from the default model, then one from a server, by curl and by openai-python
+# make page    a server with a page to chat on, which shows the radix tree of the chat
 # make test    the tests; make check: format, lint, types; make test-nightly: the long random runs too
 # make test-mutations  plants faults in a copy of cache and scheduler; the tests must notice each
 # make docs    the documentation as a site, in build/site
@@ -26,7 +27,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
 
 .DEFAULT_GOAL := help
-.PHONY: help setup triton demo test test-nightly test-mutations test-ui test-clients check docs clean
+.PHONY: help setup triton demo page test test-nightly test-mutations test-ui test-clients check docs clean
 
 help:
 	@grep '^#' Makefile
@@ -50,6 +51,9 @@ demo: setup
 	$(BIN)/minisgl generate --chat --max-tokens 64 'What is the capital of France?'
 	scripts/demo
 
+page: setup
+	$(BIN)/minisgl serve --ui-show-text
+
 test: setup triton
 	scripts/test $(AT_ONCE)
 
@@ -61,7 +65,7 @@ test-mutations: setup
 	$(BIN)/python scripts/test-mutations
 
 test-ui: setup
-	scripts/test -m browser tests/ui
+	scripts/test $(AT_ONCE) -m browser tests/ui
 
 test-clients: setup
 	scripts/test -m clients tests/clients

@@ -11,6 +11,7 @@ export const model = new Store<Model | null>(null);
 
 const READY_MS = 5000;
 const WAITING_MS = 1000;
+const PATIENCE_MS = 10_000; // a server that hangs answers nothing at all
 
 /** Asks the server again and again how it is; the page is drawn by what comes. Call it once. */
 export async function watchConnection(): Promise<void> {
@@ -44,7 +45,7 @@ async function look(): Promise<Connection> {
 
 async function askHealth(): Promise<Connection> {
   try {
-    const response = await fetch("health", { cache: "no-store" });
+    const response = await fetch("health", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
     const { status } = (await response.json()) as { status: string };
     if (status === "ok") return "ready";
     return status === "loading" || status === "draining" || status === "dead" ? status : "gone";

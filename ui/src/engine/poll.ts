@@ -32,6 +32,7 @@ export function troubleOf(error: unknown): Trouble {
   return status === 401 || status === 503 || status === 429 ? "waiting" : "gone";
 }
 
+const PATIENCE_MS = 35_000; // the server's own is 30 s
 /** The server itself rests so long between two answers that cost it something: who asks sooner only waits. */
 const REST = 2; // times what the answer took
 
@@ -100,7 +101,7 @@ function poll<Answer>(
     let pauseMs = everyMs;
     const begin = performance.now();
     try {
-      const answer = await ask(ended.signal);
+      const answer = await ask(AbortSignal.any([ended.signal, AbortSignal.timeout(PATIENCE_MS)]));
       if (!ended.signal.aborted) onAnswer(answer);
       answered = asked;
       pauseMs = Math.max(everyMs, REST * (performance.now() - begin));
