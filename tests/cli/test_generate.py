@@ -198,6 +198,18 @@ def test_the_default_model_knows_the_capital_of_france(run):
     assert done.out.startswith(" Paris.")
 
 
+@pytest.mark.slow
+def test_all_that_the_default_model_s_outputs_hold_is_written_down(run):
+    done = run(
+        "generate", "--max-tokens", "3", "--jsonl", "--logprobs", "1", "--prompt-logprobs", "1", "Paris is", "Paris is"
+    )
+    assert done.code == 0
+    for line in done.out.splitlines():
+        record = json.loads(line)
+        assert record["explanation"]["not_looked_up"] == record["prompt_tokens"]
+        assert len(record["logprobs"]) == 3
+
+
 @pytest.mark.parametrize(("flags", "shown"), [((), rb"\xc9 \U0001f980"), (("--jsonl",), rb'"\u00c9 \ud83e\udd80"')])
 def test_a_narrow_terminal_gets_escapes_instead_of_nothing(
     fake_llm, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], shown: bytes
