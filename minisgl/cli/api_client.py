@@ -31,7 +31,8 @@ class ApiClient:
         """
         status, raw = self.answer(method, path, body)
         if status != 200:
-            raise ValueError(f"{path}: {message_of(raw, status)}")
+            asked = "the server" if _words_of(raw) else path.partition("?")[0]
+            raise ValueError(f"{asked}: {message_of(raw, status)}")
         return read_answer(path, raw, answer_type)
 
     def answer(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
@@ -74,7 +75,11 @@ def read_answer(path: str, body: bytes, answer_type: type[T]) -> T:
 
 def message_of(body: bytes, status: int) -> str:
     """Why a server refused, in its own words if it has some."""
+    return _words_of(body) or f"HTTP {status}: {body[:120].decode(errors='replace').strip()}"
+
+
+def _words_of(body: bytes) -> str | None:
     try:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, LookupError, TypeError, RecursionError):
-        return f"HTTP {status}: {body[:120].decode(errors='replace').strip()}"
+        return None

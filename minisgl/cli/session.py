@@ -49,6 +49,11 @@ def _summary(llm: LLM) -> str:
     return f"{dtype} on {llm.spec.device}, context {llm.spec.max_seq_len:,} tokens, KV pool {pool:,} tokens"
 
 
+def one_line(text: str) -> str:
+    """In quotes, so that blanks can be seen; ends of lines and tabs as marks, and nothing that a terminal obeys."""
+    return repr(printable(text).replace("\n", "⏎").replace("\t", "⇥"))
+
+
 def printable(text: str) -> str:
     """`text` without control characters other than newline and tab."""
     return text.translate(_CONTROLS)

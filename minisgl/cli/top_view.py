@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from minisgl.cli.session import printable
+from minisgl.cli.session import one_line
 from minisgl.server.schema.activity import ActivityNow, Step
 from minisgl.server.schema.tree import Tree
 
@@ -62,7 +62,7 @@ class View:
         first.sort(key=lambda node: -node.subtree_tokens)
         self.prefixes = [
             Prefix(
-                repr(printable(node.text))[1:-1] if node.text else f"#{node.id}",
+                one_line(node.text)[1:-1] if node.text else f"#{node.id}",
                 node.tokens,
                 node.subtree_tokens,
                 node.subtree_nodes,

@@ -10,14 +10,17 @@ from urllib.parse import urlencode
 
 import msgspec
 import typer
+from msgspec import UNSET
 
 from minisgl.cli.choices import choice_option
 from minisgl.cli.files import check_writable
 from minisgl.cli.server_flags import DEFAULT_URL, ApiKey, Url, open_client
+from minisgl.cli.session import say
 from minisgl.core.picture import MAX_PICTURE_NODES
 from minisgl.server.schema.tree import Tree
 
-FORMATS = ("text", "json", "dot", "html")
+ENDINGS = {".txt": "text", ".json": "json", ".dot": "dot", ".html": "html"}
+FORMATS = tuple(ENDINGS.values())
 MAX_NODES = {"text": 50, "dot": 200}  # where more would not be read; else as many as the server takes to be right
 
 
@@ -43,12 +46,14 @@ def run(
     api_key: ApiKey = None,
 ) -> None:
     """Draw what a server has cached. Beginnings of texts are shown if it was started with --ui-show-text."""
-    check_writable("--output", output)
     form = form or _form_of(output)
+    check_writable("--output", output)
     query = {"max_nodes": max_nodes or MAX_NODES.get(form), "node": node}
     given = urlencode({name: value for name, value in query.items() if value is not None})
     tree = open_client(url, api_key).ask("GET", f"/inspect/tree{'?' if given else ''}{given}", Tree)
     drawn = _drawn(tree, form, url)
+    if not _shows_texts(tree):
+        say("sizes only: a server shows texts if it was started with `minisgl serve --ui-show-text`")
     if output is not None:
         output.write_text(drawn, encoding="utf-8")
     else:
@@ -56,9 +61,16 @@ def run(
 
 
 def _form_of(output: Path | None) -> str:
-    """By the end of a file's name."""
-    ending = output.suffix.removeprefix(".") if output is not None else ""
-    return ending if ending in FORMATS else "text"
+    """By the end of a file's name; ValueError for one that is another kind of file."""
+    ending = output.suffix.lower() if output is not None else ""
+    if ending and ending not in ENDINGS:
+        raise ValueError(f"--output {output}: end it in {', '.join(ENDINGS)}, or say with --format what to make")
+    return ENDINGS.get(ending, "text")
+
+
+def _shows_texts(tree: Tree) -> bool:
+    """Whether its server does, as far as this can be seen."""
+    return any(node.text is not UNSET for node in tree.nodes) or not any(node.tokens for node in tree.nodes)
 
 
 def _drawn(tree: Tree, form: str, url: str) -> str:

@@ -19,14 +19,14 @@ PAGE = """<!doctype html>
 <title>minisgl: the prefix cache's tree</title>
 <style>
 :root {{ color-scheme: light dark; --ink: light-dark(#1c1d21, #e8e8ec); --line: light-dark(#fff, #17181c);
-  --lock: light-dark(#c2410c, #fb923c); --rest: light-dark(#d4d4d8, #3f3f46); }}
+  --lock: light-dark(#c2410c, #fb923c); --rest: light-dark(#c4c4c9, #52525b); }}
 body {{ margin: 16px; font: 13px/1.5 system-ui, sans-serif; color: var(--ink); background: light-dark(#fff, #17181c); }}
 svg {{ display: block; overflow: hidden; }}
 rect {{ stroke: var(--line); fill: var(--rest); }}
 text {{ font-size: 11px; fill: var(--ink); }}
-.a0 {{ fill: light-dark(#60a5fa, #1d4ed8); }} .a1 {{ fill: light-dark(#93c5fd, #1e40af); }}
-.a2 {{ fill: light-dark(#bfdbfe, #1e3a8a); }} .a3 {{ fill: light-dark(#dbeafe, #172554); }}
-.a4 {{ fill: light-dark(#eef2f7, #20232c); }} .lock {{ stroke: var(--lock); stroke-width: 2; }}
+.a0 {{ fill: light-dark(#60a5fa, #1d4ed8); }} .a1 {{ fill: light-dark(#93c5fd, #2349b4); }}
+.a2 {{ fill: light-dark(#b6d4fb, #294590); }} .a3 {{ fill: light-dark(#c8dcf5, #30426f); }}
+.a4 {{ fill: light-dark(#d5dee9, #394156); }} .lock {{ stroke: var(--lock); stroke-width: 2; }}
 </style>
 <h1>The prefix cache</h1>
 <p>{summary}. The wider a box, the more tokens are in it and below it; the fuller its colour, the later it was visited;

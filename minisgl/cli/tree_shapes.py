@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET
 
-from minisgl.cli.session import printable
+from minisgl.cli.session import one_line
 from minisgl.cli.words import count
 from minisgl.server.schema.tree import Tree, TreeNode
 
@@ -84,7 +84,7 @@ def as_dot(branches: Sequence[Branch]) -> str:
 
 
 def _name(node: TreeNode) -> str:
-    return _one_line(node.text)[1:-1] if node.text else count(node.tokens, "token")
+    return one_line(node.text)[1:-1] if node.text else count(node.tokens, "token")
 
 
 def _label(node: TreeNode) -> str:
@@ -94,17 +94,12 @@ def _label(node: TreeNode) -> str:
     if node.locks:
         parts.append(count(node.locks, "lock"))
     parts.append(f"age {node.age:,}")
-    return ", ".join(parts) + (f": {_one_line(node.text)}" if node.text else "")
+    return ", ".join(parts) + (f": {one_line(node.text)}" if node.text else "")
 
 
 def _namespace(node: TreeNode, salt: str | None) -> str:
     name = f"namespace {node.namespace}" if node.namespace else "public namespace"
-    return f"{name}{f' {_one_line(salt)}' if salt else ''}: {count(node.subtree_tokens, 'token')}"
-
-
-def _one_line(text: str) -> str:
-    """In quotes, so that blanks can be seen, and without what a terminal would obey."""
-    return repr(printable(text))
+    return f"{name}{f' {one_line(salt)}' if salt else ''}: {count(node.subtree_tokens, 'token')}"
 
 
 def _quoted(text: str) -> str:

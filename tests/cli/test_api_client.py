@@ -38,4 +38,4 @@ def test_an_explanation_without_what_it_must_say_is_none(
 def test_a_server_cannot_write_to_the_terminal_what_it_wants(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = b'{"error": {"message": "no\\u001b[2Jthing"}}'
     monkeypatch.setattr(ApiClient, "answer", lambda *question: (400, refusal))
-    assert run("explain", "a", "--url", "http://127.0.0.1:1").err == "error: /cache/explain: no[2Jthing\n"
+    assert run("explain", "a", "--url", "http://127.0.0.1:1").err == "error: the server: no[2Jthing\n"

@@ -89,7 +89,7 @@ def test_as_text_it_is_a_line_a_node(run: Any, url: str, link: ScriptedLink) -> 
 def test_texts_are_shown_if_the_server_does_and_obeyed_by_no_terminal(run: Any, telling: str) -> None:
     out = run("tree", "--url", telling, "--api-key", "k").out
     assert "\x1b" not in out
-    assert """2 locks, age 0: 'a "b" \\\\ <script>[31m\\n&'""" in out
+    assert """2 locks, age 0: 'a "b" \\\\ <script>[31m⏎&'""" in out
     assert "namespace 4 'team': 5 tokens" in out
 
 
@@ -138,8 +138,64 @@ def test_as_html_it_is_one_file_that_needs_no_other_and_runs_nothing(run: Any, t
     assert "url(" not in page
     assert "http" not in page
     assert parser.tags.count("title") == 1 + 7
-    assert any("<script>[31m" in text for text in parser.texts)
+    assert any("<script>[31m⏎&" in text for text in parser.texts)
     assert html.escape("<script>") in page
+
+
+def luminance(colour: str) -> float:
+    """By WCAG 2."""
+    digits = colour.removeprefix("#")
+    pairs = [digits[i : i + 2] for i in (0, 2, 4)] if len(digits) == 6 else [digit * 2 for digit in digits]
+    parts = [int(pair, 16) / 255 for pair in pairs]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    darker, lighter = sorted((luminance(one), luminance(other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+def test_boxes_can_be_seen_and_read_whatever_their_age(run: Any, url: str, scheme: int) -> None:
+    page = run("tree", "--url", url, "--format", "html").out
+    colours = {
+        name: both[scheme] for name, *both in re.findall(r"([\w-]+)(?: { fill)?: light-dark\((.+?), (.+?)\)", page)
+    }
+    for box in ("a0", "a1", "a2", "a3", "a4", "--rest"):
+        assert contrast(colours[box], colours["background"]) > 1.3, box
+        assert contrast(colours[box], colours["--ink"]) > 4.5, box
+
+
+@pytest.mark.parametrize("form", ["text", "json", "html"])
+def test_where_no_texts_are_shown_it_is_said_which_flag_shows_them(
+    run: Any, url: str, telling: str, link: ScriptedLink, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setattr("minisgl.cli.session._is_terminal", lambda: True)
+    assert run("tree", "--url", telling, "--api-key", "k", "--format", form).err == ""
+    link.picture = picture(with_text=False)
+    assert run("tree", "--url", url, "--format", form).err.count("minisgl serve --ui-show-text") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "begin"),
+    [("t.txt", "1,295 tokens"), ("t.json", "{"), ("t.DOT", "digraph"), ("t.html", "<!doctype"), ("t", "1,295 tokens")],
+)
+def test_a_files_ending_says_what_to_make(run: Any, url: str, tmp_path: Path, name: str, begin: str) -> None:
+    assert run("tree", "--url", url, "-o", str(tmp_path / name)).code == 0
+    assert (tmp_path / name).read_text().startswith(begin)
+
+
+@pytest.mark.parametrize("name", ["t.svg", "t.png", "t.gv"])
+def test_an_ending_of_another_kind_is_refused_unless_it_is_said_what_to_make(
+    run: Any, url: str, link: ScriptedLink, tmp_path: Path, name: str
+) -> None:
+    done = run("tree", "--url", url, "-o", str(tmp_path / name))
+    assert (done.code, link.asked) == (2, [])
+    assert "end it in .txt, .json, .dot, .html, or say with --format what to make" in done.err
+    assert not (tmp_path / name).exists()
+    assert run("tree", "--url", url, "-o", str(tmp_path / name), "--format", "dot").code == 0
+    assert (tmp_path / name).read_text().startswith("digraph")
 
 
 def test_boxes_lie_within_that_of_their_parent(run: Any, url: str) -> None:
@@ -162,5 +218,5 @@ def test_what_cannot_be_is_an_error(run: Any, url: str, telling: str, link: Scri
     assert "API key" in error_of("--url", telling)
     assert "no folder" in error_of("--url", url, "--output", str(tmp_path / "no" / "x.dot"))
     link.picture = None
-    assert "no node 5" in error_of("--url", url, "--node", "5")
+    assert error_of("--url", url, "--node", "5").startswith("error: the server: there is no node 5")
     assert "does a server run there" in error_of("--url", "http://127.0.0.1:9")
