@@ -11,6 +11,7 @@ run, and names rows of the previous output for tokens that are not known yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 
 from minisgl.core import CAUSES, Batch, BatchResult, Limits
 from minisgl.core.reqs import Reqs
@@ -124,7 +125,7 @@ class Scheduler:
             elif isinstance(msg, FinishMsg):
                 self._endings.finish_at(msg.uid, msg.num_tokens)
             elif isinstance(msg, SlowQuestion):
-                self._inquiries.add(msg.uid, inquire(msg, self))
+                self._inquiries.add(msg.uid, partial(inquire, msg, self))
             elif isinstance(msg, Question):
                 self._replies.append(answer(msg, self))
 
@@ -163,13 +164,15 @@ class Scheduler:
     def purge(self, namespace: Namespace | None = None, prefix: Int32Array = NO_IDS) -> int:
         """Nothing cached until now that begins with `prefix` in `namespace` (None: in any) is matched again.
 
-        Running requests that begin so go on, and store nothing any more, nor do those that are over but in flight.
+        Running requests that begin so go on, and store nothing of it any more, nor do those that are over but in
+        flight; one that gives up its pages computes them anew, as those that wait do, and stores that.
         Returns the number of tokens freed at once; what they hold is freed with their end.
         """
         stale = [request for request in self._admitted.values() if request.begins_with(namespace, prefix)]
         allocations = [request.allocation for request in stale if request.allocation]
         if namespace is None and len(prefix) == 0:
             self._counters.all_purged()
+        self._inquiries.begin_again()
         return self.cache_manager.purge(allocations, namespace, prefix)
 
     def _submit(self, msg: UserMsg) -> None:

@@ -16,6 +16,7 @@ from minisgl.message import (
     NodeReply,
     PathMsg,
     PathReply,
+    PurgeMsg,
     Reply,
     ShutdownMsg,
     TokenReply,
@@ -151,3 +152,21 @@ def test_what_nobody_waits_for_is_not_worked_on_any_more(serving: Serving) -> No
     while serving.scheduler.is_asked:
         answered += answers_of(step(serving))
     assert [reply.uid for reply in answered] == [904, 905, 908]
+
+
+def test_what_was_purged_while_a_question_was_open_is_not_told(serving: Serving) -> None:
+    serving.inbox.send([TreeMsg(900 + i, head_len=8) for i in range(6)])
+    for _ in range(12):
+        assert not answers_of(step(serving))
+    serving.inbox.send([PurgeMsg(1000, np.array([1, 2, 3, 4, 107], np.int32))])
+    answered = answers_of(step(serving))
+    assert [reply.uid for reply in answered] == [1000]
+    while serving.scheduler.is_asked:
+        answered += answers_of(step(serving))
+    for reply in answered[1:]:
+        assert isinstance(reply, TreeReply)
+        assert reply.answer is not None
+        heads = reply.answer.heads.tolist()
+        assert 107 not in heads
+        assert 108 in heads
+    assert sorted(reply.uid for reply in answered) == [*range(900, 906), 1000]
