@@ -22,7 +22,7 @@ def open_engine(open_page: OpenPage, engine: MockEngine, **context: object) -> P
 
 
 def settle(page: Page, seconds: int = 5) -> None:
-    """So many seconds go by for the page, by default more than it waits between two questions; answers come meanwhile."""
+    """So many seconds go by for the page, by default more than it waits between two questions, and answers come."""
     for _ in range(seconds):
         page.clock.run_for(1000)
         page.wait_for_timeout(60)

@@ -16,7 +16,7 @@ export function Headline({ answer, last }: { answer: Activity; last: Point | und
         <Tile
           name="hit rate"
           value={percent(foundTokens(causes) / Math.max(1, totalTokens(causes)))}
-          small="of prompt tokens"
+          small="of tokens"
         />
         <Tile name="running" value={count(stats.num_running)} small={`${count(stats.num_waiting)} waiting`} />
         <Tile name="pool in use" value={percent(pool.used / total)} small={`${percent(pool.cached / total)} cached`} />
