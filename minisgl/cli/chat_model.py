@@ -7,7 +7,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from minisgl.cli.capacity import capacity_lines
+from minisgl.cli.chat_stats import stats_lines
 from minisgl.cli.report import Totals, error_of
 from minisgl.core import SamplingParams
 
@@ -60,6 +60,5 @@ class LocalModel:
 
     def stats(self) -> str:
         stats = self._llm.stats()
-        capacity = capacity_lines(stats.pop("capacity_hit_rates").items())
-        rows = [f"{name}: {value:.1%}" if name == "hit_rate" else f"{name}: {value}" for name, value in stats.items()]
-        return "\n".join([self._llm.tree(), *rows, *capacity])
+        rates = stats.pop("capacity_hit_rates").items()
+        return "\n".join([self._llm.tree(), *stats_lines(stats, rates)])

@@ -8,11 +8,10 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 from minisgl.cli.api_client import ApiClient, message_of
-from minisgl.cli.capacity import capacity_lines
 from minisgl.cli.chat_model import Message, Piece
+from minisgl.cli.chat_stats import server_lines
 from minisgl.cli.report import Totals
 from minisgl.core import SamplingParams
-from minisgl.message import EngineStats, hit_rates
 
 NOT_SENT = {"logprobs", "prompt_logprobs", "n"}  # a chat shows none of them
 
@@ -51,14 +50,13 @@ class RemoteModel:
             connection.close()
 
     def stats(self) -> str:
-        """What the server says of itself, a line for each value; the last ones are hit rates since its start."""
+        """What the server says of itself, a line for each value."""
         try:
             status, body = self._client.answer("GET", "/get_server_info")
             if status != 200:
                 return message_of(body, status)
-            info = json.loads(body)
-            return "\n".join([*_flat(info), *_hit_rate(info)])
-        except (OSError, ValueError) as error:
+            return "\n".join(server_lines(json.loads(body)))
+        except (OSError, ValueError, RecursionError) as error:
             return f"the server does not say: {error}"
 
     def _first_model(self) -> str:
@@ -99,26 +97,3 @@ def _note_usage(totals: Totals, usage: Mapping[str, Any]) -> None:
     totals.prompt_tokens = usage.get("prompt_tokens", totals.prompt_tokens)
     totals.generated_tokens = usage.get("completion_tokens", totals.generated_tokens)
     totals.cached_tokens = details.get("cached_tokens", totals.cached_tokens)
-
-
-def _hit_rate(info: Any) -> list[str]:
-    """Lines from the totals that minisgl's server has; none of another server, or before the first prompt."""
-    try:
-        (state,) = info["internal_states"]
-        rate = f"hit_rate: {state['hit_tokens'] / state['queried_tokens']:.1%}"
-        stats = EngineStats(capacity_hits=state["capacity_hits"], capacity_queried=state["capacity_queried"])
-        return [rate, *capacity_lines(hit_rates(stats))]
-    except (LookupError, TypeError, ValueError, ZeroDivisionError):
-        return []
-
-
-def _flat(value: Any, name: str = "") -> Iterator[str]:
-    """Nested objects as lines "a.b: value"."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _flat(item, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
-        for index, item in enumerate(value):
-            yield from _flat(item, f"{name}[{index}]")
-    else:
-        yield f"{name}: {value}"

@@ -1,11 +1,14 @@
 import os
 import signal
 import threading
+from dataclasses import asdict, replace
 
 import pytest
 from support.openai_stub import OpenAIStub, openai_stub
 
-from minisgl.cli.remote_model import _hit_rate
+from minisgl.cli.chat_stats import server_lines
+from minisgl.llm.stats import Stats
+from minisgl.message import EngineStats
 
 
 def test_every_turn_sends_the_whole_history_to_the_server(run):
@@ -39,18 +42,31 @@ def test_the_address_may_end_in_v1_and_the_key_is_sent(run):
     assert server.headers[0]["authorization"] == "Bearer secret"
 
 
-def test_stats_are_those_of_the_server(run):
+def test_stats_of_a_server_are_lines_like_those_of_a_model_that_is_loaded_here():
+    stats = EngineStats(queried_tokens=8, hit_tokens=3, host_s=0.3625100610203327, num_pages=7, causes={"hit": 3})
+    stats = replace(stats, capacity_hits=(1, 3, 4, 5, 5), capacity_queried=8)
+    lines = server_lines({"version": "1.2.3", "engine": {"dtype": "float32"}, "internal_states": [asdict(stats)]})
+    local = Stats().with_engine(stats)
+    assert [line.partition(":")[0] for line in lines[:-1]] == [name for name in local if name != "capacity_hit_rates"]
+    assert {"prompt_tokens: 8", "cached_tokens: 3", "hit_rate: 37.5%", "host_s: 0.36", "num_pages: 7"} < set(lines)
+    assert lines[-1] == "hit_rate of other pools, estimated: 0.5x 12.5%, 2x 50.0%, 4x 62.5%, 8x 62.5%"
+
+
+def test_of_a_server_before_its_first_prompt_no_hit_rate_of_other_pools_is_made_up():
+    lines = server_lines({"internal_states": [asdict(EngineStats())]})
+    assert "hit_rate: 0.0%" in lines
+    assert not any("other pools" in line for line in lines)
+
+
+def test_of_another_server_all_is_shown_that_it_says_of_itself(run):
     with openai_stub() as server:
         done = run("chat", "--url", server.url, stdin="/stats\n")
-    assert done.out.startswith("version: 1.2.3\ninternal_states[0].hit_tokens: 3\n")
-    assert done.out.endswith(
-        "\nhit_rate: 37.5%\nhit_rate of other pools, estimated: 0.5x 12.5%, 2x 50.0%, 4x 62.5%, 8x 62.5%\n"
-    )
+    assert done.out == "version: 1.2.3\ninternal_states[0].free: 3\ninternal_states[0].names: ['a', 'b']\n"
 
 
-@pytest.mark.parametrize("info", [{"internal_states": [{"hit_tokens": 0, "queried_tokens": 0}]}, {"a": 1}, [7], {}])
-def test_no_hit_rate_is_made_up(info):
-    assert not _hit_rate(info)
+@pytest.mark.parametrize("info", [{"internal_states": [{**asdict(EngineStats()), "host_s": "long"}]}, {"a": 1}, [7], 3])
+def test_what_only_looks_like_a_server_of_minisgl_is_shown_as_it_is(info):
+    assert not any(line.startswith("hit_rate") for line in server_lines(info))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-STATE = {"hit_tokens": 3, "queried_tokens": 8, "capacity_hits": [1, 3, 4, 5, 5], "capacity_queried": 8}
+STATE = {"free": 3, "names": ["a", "b"]}
 FAULTS = {
     "refused": "HTTP 400 with an error object",
     "plain-500": "HTTP 500 with a page",
