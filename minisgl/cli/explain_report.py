@@ -13,7 +13,7 @@ from rich.text import Text
 
 from minisgl.cli.session import printable
 from minisgl.cli.words import CAUSE_COLORS, CAUSES, count, duration
-from minisgl.llm.explained import REACH
+from minisgl.llm.explained import REACH, Around
 
 # In a sentence some take more words.
 WORDS = CAUSES | {
@@ -21,6 +21,10 @@ WORDS = CAUSES | {
     "below_page": "known, but no whole page",
     "last_token": "at the end, always computed",
 }
+SAME_TEXT = (
+    "  The same text in other tokens: a model's own tokens are not always those that its text is cut into, and a text",
+    "  may end within a word. Send token ids to have it found, or accept it.",
+)
 MIN_COMMON_END = 8  # tokens; fewer are not worth a word
 
 
@@ -36,8 +40,15 @@ class Found:
     closest: str | None = None
     common_end: int = 0
 
+    @property
+    def same_text(self) -> bool:
+        """Whether the two part only in how the same text was cut into tokens."""
+        around = self.answer["around"]
+        return around is not None and Around(**around).same_text
+
     def as_json(self) -> dict[str, Any]:
-        return {"prompt": self.where, **self.answer, "closest": self.closest, "common_end_tokens": self.common_end}
+        other = {"closest": self.closest, "common_end_tokens": self.common_end, "same_text": self.same_text}
+        return {"prompt": self.where, **self.answer, **other}
 
 
 def show(found: Sequence[Found], console: Console) -> None:
@@ -85,6 +96,8 @@ def _parting(found: Found) -> Iterator[Text]:
         padding = " " * (width - cell_len(name))
         yield Text.assemble(f"    {name}{padding}  {before}", (_quoted(after) or "(it ends here)", "bold reverse"))
     yield Text(" " * (4 + width + 2 + cell_len(before)) + "^", "bold")
+    if found.same_text:
+        yield from map(Text, SAME_TEXT)
 
 
 def _quoted(text: str) -> str:

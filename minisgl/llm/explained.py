@@ -35,6 +35,12 @@ class Around(NamedTuple):
     after: str
     branch: str = ""
 
+    @property
+    def same_text(self) -> bool:
+        """Whether both say the same as far as either is given: then they part only in how it was cut into tokens."""
+        shorter, longer = sorted((self.after, self.branch), key=len)
+        return shorter != "" and longer.startswith(shorter)
+
 
 class Explained(NamedTuple):
     """A prompt's tokens, and why they would be computed, or not."""

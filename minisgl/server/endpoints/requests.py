@@ -53,11 +53,11 @@ def _shown(record: RequestRecord, tokenizer: Tokenizer) -> PastRequest:
 
 def _explanation(reasons: Reasons, tokenizer: Tokenizer) -> RequestExplanation:
     """With text if the record has kept it, which it does with --ui-show-text."""
-    window = reasons.window
+    found = None if reasons.window is None else reasons.window.around(tokenizer)
     return RequestExplanation(
         causes=reasons.causes,
         left_at=reasons.left_at,
         evicted_s=reasons.evicted_s,
         evicted_tokens=reasons.evicted_tokens,
-        around=msgspec.UNSET if window is None else AroundBranch(*window.around(tokenizer)),
+        around=msgspec.UNSET if found is None else AroundBranch(*found, found.same_text),
     )

@@ -51,9 +51,10 @@ class ExplainedPrompt(PromptExplanation, kw_only=True):
 
 
 class AroundBranch(Around):
-    """branch: what the other prompt has there; "" if it ends there."""
+    """branch: what the other prompt has there; "" if it ends there. same_text: that says the same, in other tokens."""
 
     branch: str
+    same_text: bool
 
 
 class RequestExplanation(msgspec.Struct, kw_only=True):

@@ -55,7 +55,8 @@ def test_a_request_that_is_over_is_shown_with_its_numbers_and_why_its_prompt_was
 def test_texts_are_shown_only_if_the_server_was_started_so() -> None:
     api = Api(script, config=ServerConfig(ui_show_text=True))
     api.whole(COMPLETIONS, prompt="Hi you")
-    assert shown(api)[0]["explanation"]["around"] == {"before": "Hi ", "after": "you", "branch": "xyz"}
+    parts = {"before": "Hi ", "after": "you", "branch": "xyz", "same_text": False}
+    assert shown(api)[0]["explanation"]["around"] == parts
 
 
 @pytest.mark.parametrize(("path", "body"), [("/cache/purge", {"cache_salt": "ada"}), ("/flush_cache", {})])
