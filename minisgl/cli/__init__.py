@@ -49,5 +49,12 @@ def _fail(error: Exception) -> None:
     from minisgl.cli.session import printable
 
     logging.getLogger("minisgl.cli").debug("traceback of the error below", exc_info=error)
-    typer.secho(f"error: {printable(str(error))}", fg="red", err=True)
+    typer.secho(f"error: {printable(_reason(error))}", fg="red", err=True)
     sys.exit(2)
+
+
+def _reason(error: Exception) -> str:
+    """Of a file its name first, and no number."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 
-from minisgl.cli.server_flags import KeyWithUrl, open_client, refuse_lone_key
+from minisgl.cli.server_flags import KeyWithUrl, refuse_lone_key
 
 if TYPE_CHECKING:
     from minisgl.cli.explain_prompts import AskedPrompt
@@ -60,7 +59,9 @@ def run(
     _check(url, api_key, [flag for flag, value in offline.items() if value is not None])
     asked = read_asked(prompts or [], file, chat=chat, system=system)
     if url is not None:
-        found = list(_ask_server(asked, url, api_key))
+        from minisgl.cli.explain_server import explain_by_server
+
+        found = explain_by_server(asked, url, api_key)
     else:
         found = _look_offline(asked, model or DEFAULT_MODEL, page_size or 1, pool_tokens)
     if as_json:
@@ -74,16 +75,6 @@ def _check(url: str | None, api_key: str | None, offline: Sequence[str]) -> None
     if url is not None and offline:
         raise ValueError(f"--url asks a server that has its own model and cache; it takes no {', '.join(offline)}")
     refuse_lone_key(url, api_key)
-
-
-def _ask_server(prompts: Sequence[AskedPrompt], url: str, api_key: str | None) -> Iterator[Found]:
-    from minisgl.cli.explain_report import Found
-    from minisgl.server.schema.explanation import ExplainedPrompt
-
-    client = open_client(url, api_key)
-    for prompt in prompts:
-        answer = client.ask("POST", "/cache/explain", ExplainedPrompt, prompt.body())
-        yield Found(prompt.where, msgspec.to_builtins(answer))
 
 
 def _look_offline(prompts: Sequence[AskedPrompt], model: str, page_size: int, pool_tokens: int | None) -> list[Found]:

@@ -15,6 +15,7 @@ from minisgl.cli.api_client import ApiClient
 from minisgl.cli.explain_offline import explain_offline as look
 from minisgl.cli.explain_prompts import AskedPrompt, read_asked
 from minisgl.cli.explain_report import Found, show
+from minisgl.llm.explained import Around
 
 FIRST = "You are helpful. It is 12:07. Answer briefly."
 LATER = "You are helpful. It is 12:31. Answer briefly."
@@ -217,3 +218,68 @@ def test_a_server_that_is_not_there_is_an_error(run: Any) -> None:
     done = run("explain", "a", "--url", "http://127.0.0.1:1")
     assert done.code != 0
     assert "127.0.0.1:1" in done.err
+
+
+def answer_of(*segments: tuple[str, str], left_at: int) -> bytes:
+    """A server's, of one token a character."""
+    text = "".join(text for _, text in segments)
+    causes = {cause: len(text) for cause, text in segments}
+    around = {"before": text[max(0, left_at - 8) : left_at], "after": text[left_at:][:8]} if text[left_at:] else None
+    fields = {"prompt_tokens": len(text), "cached_tokens": causes.get("hit", 0), "causes": causes, "left_at": left_at}
+    listed = [{"cause": cause, "tokens": len(text), "text": text} for cause, text in segments]
+    evicted = {"evicted_s": None, "evicted_tokens": None}
+    return json.dumps({**fields, **evicted, "around": around, "segments": listed}).encode()
+
+
+def test_of_prompts_that_a_server_knows_the_one_that_another_leaves_is_shown(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = {
+        FIRST: answer_of(("hit", FIRST[:-1]), ("last_token", FIRST[-1:]), left_at=len(FIRST)),
+        LATER: answer_of(("hit", LATER[:AT]), ("never_seen", LATER[AT:]), left_at=AT),
+        "You are": answer_of(("hit", "You "), ("never_seen", "are"), left_at=4),
+        "Me": answer_of(("never_seen", "Me"), left_at=0),
+    }
+    monkeypatch.setattr(ApiClient, "answer", lambda client, method, path, body: (200, answers[body["prompt"]]))
+    done = run("explain", *answers, "--url", "http://127.0.0.1:1", "--json")
+    assert [each["closest"] for each in json.loads(done.out)] == [None, "prompt 1", "prompt 2", None]
+    lines = run("explain", LATER, FIRST, "--url", "http://127.0.0.1:1").out.splitlines()
+    assert lines[1:5] == [
+        f"  It leaves prompt 2 after {AT} tokens:",
+        "    prompt 1  ...t is 12:31. Answ",
+        "    prompt 2  ...t is 12:07. Answ",
+        "                         ^",
+    ]
+
+
+def test_a_bar_counts_the_prompts_that_a_server_is_asked_for(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = []
+
+    def tracked(items: list[AskedPrompt], what: str, unit: str) -> list[AskedPrompt]:
+        counted.append((len(items), what, unit))
+        return items
+
+    monkeypatch.setattr("minisgl.cli.explain_server.tracked", tracked)
+    monkeypatch.setattr(ApiClient, "answer", lambda *question: (200, answer_of(("never_seen", "a"), left_at=0)))
+    assert run("explain", "a", "b", "--url", "http://127.0.0.1:1").code == 0
+    assert counted == [(2, "asking", "prompts")]
+
+
+@pytest.mark.parametrize("arguments", [["a", "@no/such"], ["--file", "no/such"]])
+def test_a_file_that_is_not_there_is_named_before_the_reason(run_explain: Any, arguments: list[str]) -> None:
+    assert run_explain(*arguments).err == "error: no/such: No such file or directory\n"
+
+
+SAME = "The same text in other tokens"
+
+
+@pytest.mark.parametrize(
+    ("after", "branch", "is_same"),
+    [("Hello there", "Hello", True), ("Hel", "Hello", True), ("Hello", "Help", False), ("Hello", "", False)],
+)
+def test_the_same_text_in_other_tokens_is_said_to_be_that(after: str, branch: str, is_same: bool) -> None:
+    around = {"before": "Say ", "after": after, "branch": branch}
+    answer = {"prompt_tokens": 9, "cached_tokens": 4, "causes": {"hit": 4, "never_seen": 5}, "left_at": 4}
+    text = shown(Found("prompt 2", {**answer, "around": around, "evicted_s": None, "evicted_tokens": None}, "prompt 1"))
+    assert (SAME in text) is is_same
+    assert Around("Say ", after, branch).same_text is is_same
