@@ -33,3 +33,16 @@ def painted(canvas: Locator) -> int:
         }"""
     )
     return count
+
+
+def painted_colours(canvas: Locator) -> int:
+    """How many colours have a hundredth of its pixels or more."""
+    count: int = canvas.evaluate(
+        """canvas => {
+            const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+            const pixels = new Map(), words = new Uint32Array(data.buffer);
+            for (const word of words) pixels.set(word, (pixels.get(word) ?? 0) + 1);
+            return [...pixels.values()].filter(number => number > words.length / 100).length;
+        }"""
+    )
+    return count

@@ -10,6 +10,7 @@ from playwright.sync_api import Page, Route, expect
 from support.asgi import TOKENIZER, Api, says
 from support.chat_page import NARROW, ChatPage
 from support.page import OpenPage
+from support.page_server import page_server
 from support.scripted_link import Item, tokens
 from support.tiny_model import EOS
 
@@ -172,6 +173,34 @@ def test_an_error_in_the_middle_of_an_answer_is_told_with_what_came(open_page: O
     assert chat.turn(1).locator(".error").inner_text() == (
         "the engine could not go on with this request; the server's log says more"
     )
+
+
+def test_a_server_that_goes_in_the_middle_of_an_answer_is_told_in_words(open_page: OpenPage) -> None:
+    with page_server(Api(lambda request: [*tokens("Well"), 30.0]).app) as address:
+        chat = ChatPage(open_page(server=address, viewport=NARROW))
+        chat.say("Hi", wait=False)
+        expect(chat.turn(1).locator(".bubble")).to_have_text("Well")
+    expect(chat.turn(1).locator(".error")).to_have_text("the connection to the server broke off")
+    assert chat.bubble(1) == "Well"
+
+
+def test_each_line_goes_in_the_direction_of_its_script(open_page: OpenPage) -> None:
+    chat = ChatPage(open_page(Api(says("\u05e9\u05dc\u05d5\u05dd\nHello, and more of it")), viewport=NARROW))
+    chat.say("Hi")
+    begins = (
+        chat.turn(1)
+        .locator(".bubble")
+        .evaluate(
+            """bubble => {
+            const range = document.createRange(), box = bubble.getBoundingClientRect();
+            range.selectNodeContents(bubble);
+            const lines = [...range.getClientRects()].filter(({ width }) => width > 1);
+            const side = ({ left, right }) => left - box.left < 2 ? "left" : box.right - right < 2 ? "right" : "";
+            return lines.map(side);
+        }"""
+        )
+    )
+    assert begins == ["right", "left"]
 
 
 def test_what_the_model_writes_is_text_and_never_a_part_of_the_page(open_page: OpenPage) -> None:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 from playwright.sync_api import Page, expect
-from support.engine_page import ROOT, box_of, drawing, painted, show_engine
+from support.engine_page import ROOT, box_of, drawing, painted, painted_colours, show_engine
 from support.mock_engine import MockEngine
 from support.mock_tree import MockTree
 from support.page import OpenPage
@@ -195,6 +195,16 @@ def test_a_tree_that_grows_is_drawn_as_it_grows(open_page: OpenPage) -> None:
     size = page.locator(".tree header .number")
     before = size.inner_text()
     expect(size).not_to_have_text(before)
+
+
+def test_colours_say_something_where_the_system_forces_its_own(open_page: OpenPage) -> None:
+    page = show_engine(open_page(MockEngine(), forced_colors="active"))
+    drawing(page).wait_for()
+    colours = page.locator(".cause-bar").first.evaluate(
+        "bar => new Set([...bar.children].map(each => getComputedStyle(each).backgroundColor)).size"
+    )
+    assert colours > 2
+    assert painted_colours(drawing(page)) > 4
 
 
 @pytest.mark.parametrize("unfolded", [False, True], ids=["folded by the server", "all of them"])

@@ -99,18 +99,19 @@ export function TreeCanvas({ forest, focus, by, selected, found, onSelect, onZoo
           title={cellName(told, forest)}
           facts={facts(told, forest)}
           text={told.kind === "node" && told.node?.text ? visible(told.node.text) : ""}
-          hint={hintFor(told, focus)}
+          hint={hintFor(told, focus, hoveredCell === undefined)}
         />
       )}
     </div>
   );
 }
 
-function hintFor(cell: Cell, focus: Focus): string {
-  if (cell.kind === "node") return "click: who uses it · double click: zoom";
+function hintFor(cell: Cell, focus: Focus, byKeys: boolean): string {
+  if (cell.kind === "node")
+    return byKeys ? "space: who uses it · Enter: zoom" : "click: who uses it · double click: zoom";
   return cell.largest === 0 && cell.id === focus.id
     ? "the server tells of the larger ones only"
-    : "click to see them alone";
+    : `${byKeys ? "Enter" : "click"} to see them alone`;
 }
 
 function besideCell(cell: Cell, size: Size): Spot {
