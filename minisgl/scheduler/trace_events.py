@@ -64,20 +64,18 @@ class TraceEvents:
     def __init__(self, pool_tokens: int) -> None:
         self._pool_tokens = pool_tokens
         self._tracks: dict[int, _Track] = {}
+        self._before: list[RequestNow] = []
         self._last = 0
         self._next_step: int | None = None
 
     def beginning(self, requests: Iterable[RequestNow] = ()) -> Iterator[Event]:
-        """Names. requests: that are open already."""
+        """Names. requests: that are open already, whose tracks begin with the first step."""
         yield _named("process_name", ENGINE, 0, name="engine")
         yield _named("process_name", REQUESTS, 0, name="requests")
         for thread, name in _THREADS.items():
             yield _named("thread_name", ENGINE, thread, name=name)
             yield _named("thread_sort_index", ENGINE, thread, sort_index=thread)
-        for each in requests:
-            yield from self._open(each.uid, _nanoseconds(each.arrived_s), each.prompt_tokens)
-            if each.state != "waiting" and each.admitted_s is not None:
-                yield from self._enter(each.uid, each.state, _nanoseconds(each.admitted_s))
+        self._before = list(requests)
 
     def of(self, record: StepRecord) -> Iterator[Event]:
         """Those of one step. Steps come in order. Where some are missing, requests end, and begin again when seen."""
@@ -95,6 +93,7 @@ class TraceEvents:
             yield batch.event(_contents(record, decodes))
         self._last = slices["commit"].end
         yield from self._counters(record)
+        yield from self._those_before(record, parts[0])
         yield from self._arrivals(record, parts[0])
         yield from self._changes(record, slices["plan"])
         yield from self._computed(record, decodes, batch)
@@ -108,6 +107,18 @@ class TraceEvents:
             yield from self._close(uid, self._last)
 
     # ---- requests
+
+    def _those_before(self, record: StepRecord, plan: Slice) -> Iterator[Event]:
+        """Requests that were there before the first step; what they were at before that is not known.
+
+        It may have begun before they were told of: then their states are of its end, and some only arrived in it.
+        """
+        arrived, prefills = ({uid for uid, *_ in part} for part in (record.arrived, record.prefills))
+        for each in self._before:
+            if each.uid not in arrived:
+                state = "waiting" if each.uid in record.admitted else "prefill" if each.uid in prefills else each.state
+                yield from self._open(each.uid, plan.begin, each.prompt_tokens, state)
+        self._before = []
 
     def _arrivals(self, record: StepRecord, plan: Slice) -> Iterator[Event]:
         for uid, at, prompt_tokens in record.arrived:
@@ -130,16 +141,17 @@ class TraceEvents:
                 yield from self._enter(uid, "decode", batch.begin)
                 yield from self._arrow(uid, batch)
 
-    def _open(self, uid: int, at: int, prompt_tokens: int | None = None) -> Iterator[Event]:
-        """It waits from now on."""
-        self._tracks[uid] = _Track("waiting", at)
+    def _open(self, uid: int, at: int, prompt_tokens: int | None = None, state: str = "waiting") -> Iterator[Event]:
+        """It is in this state from now on."""
+        self._tracks[uid] = _Track(state, at)
         yield _async("b", uid, f"request {uid}", at, {} if prompt_tokens is None else {"prompt_tokens": prompt_tokens})
-        yield _async("b", uid, "waiting", at)
+        yield _async("b", uid, state, at)
 
     def _enter(self, uid: int, state: str, at: int) -> Iterator[Event]:
-        """Another state; one whose arrival nobody told of is opened first."""
+        """Another state; the first one of a request whose arrival nobody told of."""
         if uid not in self._tracks:
-            yield from self._open(uid, at)
+            yield from self._open(uid, at, state=state)
+            return
         track = self._tracks[uid]
         at = max(at, track.since)
         yield _async("e", uid, track.state, at)

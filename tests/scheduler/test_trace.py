@@ -15,7 +15,7 @@ from support.serving import Serving
 
 from minisgl.core import BatchOutput, BatchResult, ForwardInput
 from minisgl.message import RequestNow
-from minisgl.message.activity import pack_uids
+from minisgl.message.activity import State, pack_uids
 from minisgl.scheduler.trace import Trace
 from minisgl.scheduler.trace import check_trace as check_path
 from minisgl.scheduler.trace_events import TraceEvents
@@ -115,21 +115,40 @@ def test_requests_that_are_not_over_end_with_the_trace(tmp_path: Path) -> None:
     assert len(of(events, "b")) == len(of(events, "e")) == 4
 
 
-def test_requests_that_were_there_before_have_tracks_from_their_arrival() -> None:
-    request = RequestNow(
-        uid=3,
-        state="decode",
-        prompt_tokens=9,
-        cached_tokens=0,
-        done_tokens=9,
-        generated_tokens=1,
-        arrived_s=1.0,
-        admitted_s=2.5,
-        waits_for=None,
+def open_already(uid: int, state: State) -> RequestNow:
+    sizes = {"prompt_tokens": 9, "cached_tokens": 0, "done_tokens": 9, "generated_tokens": 1, "waits_for": None}
+    return RequestNow(uid=uid, state=state, arrived_s=1.0, admitted_s=None if state == "waiting" else 2.5, **sizes)
+
+
+def test_requests_that_were_there_before_have_tracks_from_the_first_step_in_the_state_that_they_had() -> None:
+    states: list[State] = ["waiting", "prefill", "decode"]
+    made = TraceEvents(1000)
+    names = list(made.beginning([open_already(uid, state) for uid, state in enumerate(states, 1)]))
+    steps = [step_at(4, decodes=pack_uids([3]), prefills=((2, 4, 8),)), step_at(5, decodes=pack_uids([2, 3]))]
+    events = [*names, *(event for step in steps for event in made.of(step)), *made.end()]
+    check_trace(events)
+    begin = steps[0].begin_s * 1e6
+    assert [states_of(events, uid)[0][:2] for uid in (1, 2, 3)] == [(state, begin) for state in states]
+    assert [[state for state, *_ in states_of(events, uid)] for uid in (1, 2, 3)] == [
+        ["waiting"],
+        ["prefill", "decode"],
+        ["decode"],
+    ]
+
+
+def test_of_a_first_step_that_was_under_way_nothing_is_told_twice() -> None:
+    made = TraceEvents(1000)
+    names = list(made.beginning([open_already(1, "decode"), open_already(2, "prefill"), open_already(3, "decode")]))
+    step = step_at(
+        4, decodes=b"", prefills=((1, 0, 9), (2, 0, 4), (3, 4, 9)), arrived=((1, 101.9, 9),), admitted=(1, 2)
     )
-    made = TraceEvents(64)
-    events = [*made.beginning([request]), *made.end()]
-    assert states_of(events, 3) == [("waiting", 1e6, 2.5e6), ("decode", 2.5e6, 2.5e6)]
+    events = [*names, *made.of(step), *made.end()]
+    check_trace(events)
+    assert [[state for state, *_ in states_of(events, uid)] for uid in (1, 2, 3)] == [
+        ["waiting", "prefill"],
+        ["waiting", "prefill"],
+        ["prefill"],
+    ]
 
 
 def test_a_disk_that_is_full_ends_the_trace_and_nothing_else(
@@ -167,9 +186,9 @@ def test_requests_whose_end_may_be_among_lost_steps_end_there_and_go_on_when_the
     events = [*made.of(step_at(0, decodes=pack_uids([1, 2, 3])))]
     events += [*made.of(step_at(8, decodes=pack_uids([2]), prefills=((3, 0, 4),))), *made.end()]
     check_trace([*made.beginning(), *events])
-    assert [state for state, _, _ in states_of(events, 1)] == ["waiting", "decode"]
-    assert [state for state, _, _ in states_of(events, 2)] == ["waiting", "decode"] * 2
-    assert [state for state, _, _ in states_of(events, 3)] == ["waiting", "decode", "waiting", "prefill"]
+    assert [state for state, _, _ in states_of(events, 1)] == ["decode"]
+    assert [state for state, _, _ in states_of(events, 2)] == ["decode"] * 2
+    assert [state for state, _, _ in states_of(events, 3)] == ["decode", "prefill"]
     assert states_of(events, 1)[-1][-1] < states_of(events, 2)[-1][1]
 
 
