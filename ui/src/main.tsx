@@ -6,6 +6,7 @@ import { App } from "./shell/app";
 import { listenForShortcuts } from "./shell/shortcuts";
 import { startTheme } from "./shell/theme";
 import "./style/theme.css";
+import "./style/base.css";
 import "./style/controls.css";
 import "./style/shell.css";
 import "./explain/explain.css";

@@ -17,7 +17,6 @@ export interface Point {
   generated: number;
   computed: number;
   evicted: number;
-  retracted: number;
   causes: Causes;
   latency: Latency;
 }
@@ -59,7 +58,6 @@ function pointOf(before: Activity, after: Activity): Point {
     generated: rate("generated_tokens"),
     computed: rate("computed_tokens"),
     evicted: rate("evicted_tokens"),
-    retracted: rate("num_retracted"),
     causes,
     latency: after.latency,
   };
