@@ -17,8 +17,10 @@ from minisgl.utils.model_store import pulled_models
 
 def run(as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False) -> None:
     """Show what was found on this machine."""
+    import torch
+
     from minisgl.engine.quantization import auto_for_gguf
-    from minisgl.engine.spec import resolve_backend
+    from minisgl.engine.spec import auto_dtype, resolve_backend
     from minisgl.kernel import cpu_ops, triton
     from minisgl.kernel.cpu_build import find_library
     from minisgl.utils.hardware import find_hardware
@@ -36,6 +38,7 @@ def run(as_json: Annotated[bool, typer.Option("--json", help="As one JSON object
         "kernel_library": str(library) if library else None,
         "gpu_kernels": ("Triton" if triton.in_use() else "torch") if hardware.gpus else None,
         "attention_backend": resolve_backend("auto", bool(hardware.gpus)),
+        "dtype_of_16_bits": str(auto_dtype(torch.bfloat16, bool(hardware.gpus), hardware)).removeprefix("torch."),
         "gguf_quantization": auto_for_gguf("cuda" if hardware.gpus else "cpu"),
         "cache_dir": str(ENV.CACHE_DIR.value),
         "models": {model.alias: str(model.path) for model in pulled_models()},
@@ -61,11 +64,24 @@ def _as_text(found: dict[str, Any]) -> str:
         "compiler": found["compiler_version"] or "none",
         "kernels": kernels + library,
         "attention": f"{found['attention_backend']}, unless another backend is asked for",
-        "integers": f"quantization {found['gguf_quantization']} for a GGUF file in bfloat16, unless told otherwise",
+        "dtype": _dtype(found),
+        "integers": _integers(found["gguf_quantization"]),
         "cache": found["cache_dir"],
         "models": ", ".join(models) or "none pulled; `minisgl pull smollm2` fetches the default one",
     }
     return "\n".join(f"{name:<9} {value}" for name, value in rows.items())
+
+
+def _dtype(found: dict[str, Any]) -> str:
+    name = found["dtype_of_16_bits"]
+    why = f", as {'a GPU' if found['gpus'] else 'this CPU'} is fast at it" if name == "bfloat16" else ""
+    return f"{name} for checkpoints of 16 bits{why}; float32 for others and GGUF files; unless --dtype says otherwise"
+
+
+def _integers(quantization: str) -> str:
+    if quantization == "none":
+        return "quantization none for a GGUF file: more takes a CPU and kernels in C++"
+    return f"quantization none for a GGUF file in float32, {quantization} with --dtype bfloat16"
 
 
 def _gib(num_bytes: int) -> str:

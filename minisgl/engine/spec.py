@@ -158,10 +158,14 @@ def _resolve_graphs(wanted: int | None, backend: str, max_running_req: int) -> i
 
 
 def _resolve_dtype(name: str, checkpoint: torch.dtype | None, device: torch.device, hardware: Hardware) -> torch.dtype:
-    """auto: the checkpoint's, but 16-bit formats only where the hardware computes them fast, and then bfloat16."""
     if name != "auto":
         return DTYPES[name]
-    fast = device.type == "cuda" or hardware.has_fast_bfloat16
+    return auto_dtype(checkpoint, device.type == "cuda", hardware)
+
+
+def auto_dtype(checkpoint: torch.dtype | None, on_gpu: bool, hardware: Hardware) -> torch.dtype:
+    """The checkpoint's, but 16-bit formats only where the hardware computes them fast, and then bfloat16."""
+    fast = on_gpu or hardware.has_fast_bfloat16
     return torch.bfloat16 if fast and checkpoint is not torch.float32 else torch.float32
 
 

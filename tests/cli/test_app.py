@@ -64,7 +64,23 @@ def test_doctor_says_what_computes_here(run, monkeypatch: pytest.MonkeyPatch, gp
     done = run("doctor")
     assert kernels in done.out
     assert f"attention {backend}, unless" in done.out
-    assert "integers  quantization none for a GGUF file" in done.out  # that takes kernels in C++
+    assert "integers  quantization none for a GGUF file: more takes a CPU and kernels in C++" in done.out
+
+
+@pytest.mark.parametrize(
+    ("features", "dtype"),
+    [(("amx_bf16",), "bfloat16 for checkpoints of 16 bits, as this CPU is fast at it"), ((), "float32 for")],
+)
+def test_doctor_says_which_numbers_are_chosen_here_and_why(
+    run, monkeypatch: pytest.MonkeyPatch, features: tuple[str, ...], dtype: str
+):
+    found = replace(hardware.find_hardware(), gpus=(), cpu_features=features)
+    monkeypatch.setattr(hardware, "find_hardware", lambda: found)
+    monkeypatch.setattr("minisgl.engine.quantization.cpu_ops.in_use", lambda: True)
+    done = run("doctor")
+    assert f"dtype     {dtype}" in done.out
+    assert "float32 for others and GGUF files" in done.out
+    assert "integers  quantization none for a GGUF file in float32, gguf with --dtype bfloat16" in done.out
 
 
 def test_pull_of_an_unknown_alias_is_one_line_and_exit_2(run):
