@@ -37,9 +37,13 @@ setup: $(STAMP)
 # torch goes first: left to the requirements of other packages, pip would take whatever build is the largest.
 $(STAMP): pyproject.toml hatch_build.py constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo '1 of 4: torch, the largest part (about a minute; longer over a slow line, or with CUDA)'
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) $(TORCH_FLAGS) '$(TORCH)'
+	@echo '2 of 4: the other packages, and the C++ kernels if there is a compiler (one to two minutes)'
 	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e '.[server,otel,plot,docs,dev]'
+	@echo '3 of 4: the default model (some 100 MB, unless it is there)'
 	$(BIN)/minisgl pull smollm2
+	@echo '4 of 4: a first start (some seconds)'
 	env -u PYTHONDONTWRITEBYTECODE $(BIN)/minisgl generate --max-tokens 2 Hello >/dev/null
 	touch $@
 
