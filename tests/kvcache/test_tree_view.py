@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minisgl.core.picture import COLUMNS, TreePicture
@@ -152,6 +152,7 @@ HAPPENINGS = st.lists(st.tuples(WHATS, TOKENS, st.integers(0, 2), st.integers(0,
 
 
 @pytest.mark.usefixtures("fine_slices")
+@settings(deadline=None)
 @given(before=HAPPENINGS, meanwhile=HAPPENINGS, page_size=st.sampled_from([1, 2]), max_nodes=st.integers(1, 12))
 def test_whatever_happens_meanwhile_the_picture_is_a_proper_tree_and_a_right_one_once_nothing_does(
     before: list[Any], meanwhile: list[Any], page_size: int, max_nodes: int
