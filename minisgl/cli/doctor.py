@@ -75,13 +75,13 @@ def _as_text(found: dict[str, Any]) -> str:
 def _dtype(found: dict[str, Any]) -> str:
     name = found["dtype_of_16_bits"]
     why = f", as {'a GPU' if found['gpus'] else 'this CPU'} is fast at it" if name == "bfloat16" else ""
-    return f"{name} for checkpoints of 16 bits{why}; float32 for others and most GGUF files; unless --dtype says otherwise"
+    return f"{name} for checkpoints of 16 bits{why}; float32 for others and most GGUF files (see --dtype)"
 
 
 def _integers(quantization: str) -> str:
     if quantization == "none":
         return "quantization none for a GGUF file: more takes a CPU and kernels in C++"
-    return f"quantization none for a GGUF file in float32, {quantization} for one in bfloat16 (see --dtype)"
+    return f"quantization none for a GGUF file in float32, {quantization} for one in bfloat16"
 
 
 def _gib(num_bytes: int) -> str:

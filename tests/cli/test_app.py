@@ -80,7 +80,7 @@ def test_doctor_says_which_numbers_are_chosen_here_and_why(
     done = run("doctor")
     assert f"dtype     {dtype}" in done.out
     assert "float32 for others and most GGUF files" in done.out
-    assert "integers  quantization none for a GGUF file in float32, gguf for one in bfloat16 (see --dtype)" in done.out
+    assert "integers  quantization none for a GGUF file in float32, gguf for one in bfloat16" in done.out
 
 
 def test_pull_of_an_unknown_alias_is_one_line_and_exit_2(run):
