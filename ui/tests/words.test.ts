@@ -72,6 +72,13 @@ test("an explanation says what was found, what was not, and where it left", () =
   assert.match(leftAtInWords({ causes: { not_looked_up: 5 }, left_at: null }), /never asked/);
 });
 
+test("the same text in other tokens is told apart from another text", () => {
+  const left = { causes: { hit: 50, never_seen: 60 }, left_at: 50 };
+  const around = { before: "a", after: "bc", branch: "bc" };
+  assert.match(adviceFor({ ...left, around: { ...around, same_text: true } }) ?? "", /same there, in other tokens/);
+  assert.match(adviceFor({ ...left, around: { ...around, same_text: false } }) ?? "", /computed anew/);
+});
+
 test("advice is given where much is lost, and a conversation that goes on is left alone", () => {
   assert.match(adviceFor({ causes: { hit: 25, never_seen: 40 }, left_at: 25 })!, /stand last/);
   assert.match(adviceFor({ causes: { hit: 25, evicted: 40 }, left_at: 65 })!, /More memory/);

@@ -38,7 +38,7 @@ export interface Explanation {
   left_at: number | null;
   evicted_s?: number | null;
   evicted_tokens?: number | null;
-  around?: { before: string; after: string; branch?: string } | null;
+  around?: { before: string; after: string; branch?: string; same_text?: boolean } | null;
 }
 
 export interface Segment {

@@ -48,7 +48,10 @@ export function leftAtInWords({ left_at, causes }: Explanation): string {
 const MUCH = 0.5; // of a prompt; what is new at the end of a conversation is as it should be
 
 /** What could be done about it; null if there is nothing, or little to win. */
-export function adviceFor({ left_at, causes }: Explanation): string | null {
+export function adviceFor({ left_at, causes, around }: Explanation): string | null {
+  if (around?.same_text) {
+    return "The text is the same there, in other tokens: a sampled answer that comes back as text may be cut another way.";
+  }
   const total = totalTokens(causes);
   if (left_at && left_at < total && (causes.never_seen ?? 0) >= MUCH * total) {
     return "From there on all is computed anew, even what is the same again: let what changes, such as a time or a name, stand last.";
