@@ -117,10 +117,10 @@ def test_the_admission_is_noted_whenever_it_comes_and_once_for_each_prompt(clock
     state = make_state()
     observer, record = follow(state, clock, 5, 7)
     observer.numbered((8, 9, 10, 11))
-    early = {"queue_s": 0.25, "explanation": Explanation(hit=4, never_seen=1, left_at=4)}
+    early = {"queue_s": 0.25, "explanation": Explanation(hit=4, never_seen=1, left_at=4).facts()}
     observer.deltas([{**delta(), **early}, {**delta(choice=1), **early, "queue_s": 0.5}])
     assert (record.reasons, record.queue_s) == (Reasons(Explanation(hit=4, never_seen=1).causes), 0.5)  # no position
-    observer.deltas([delta(1), {**delta(1, index=1), "explanation": Explanation(never_seen=7)}])
+    observer.deltas([delta(1), {**delta(1, index=1), "explanation": Explanation(never_seen=7).facts()}])
     assert record.reasons is not None
     assert {cause: tokens for cause, tokens in record.reasons.causes.items() if tokens} == {"hit": 4, "never_seen": 8}
     assert (record.uids, record.reasons.window) == ((8, 9, 10, 11), None)
@@ -135,7 +135,7 @@ def test_the_tokens_around_are_kept_only_where_texts_may_be_shown(clock: Clock) 
         observer = state.observe()
         prompts: list[Any] = [SimpleNamespace(input_ids=np.arange(100, dtype=np.int32))]
         observer.started("req-1", "/generate", prompts)
-        observer.deltas([{**delta(), "explanation": found}])
+        observer.deltas([{**delta(), "explanation": found.facts()}])
         assert record.reasons is not None
         assert record.reasons.window == (Window(tuple(range(12)), 4, (1, 2)) if shows else None)
         assert len(str(record)) < 1000
