@@ -28,7 +28,9 @@ SHAPE: dict[str, Any] = {
     "num_key_value_heads": 4,
     "tie_word_embeddings": False,
 }
-LIMIT = 16 * MB  # at most 4 for a tensor in the file, 4 for its floats, 4 for a weight that is packed; 4 in passing
+# At most 4 for a tensor in the file, 4 for its floats, 4 for a weight that is packed, 4 in passing; 2 for what else a
+# process that has run other tests does meanwhile.
+LIMIT = 18 * MB
 FLOATS = (torch.float32, torch.bfloat16)
 
 
