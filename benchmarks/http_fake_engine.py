@@ -142,6 +142,7 @@ def describe() -> EngineInfo:
         eviction="lru",
         reserve="estimate",
         heeds_priority=False,
+        explains=False,
         pid=os.getpid(),
     )
 
