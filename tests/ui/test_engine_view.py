@@ -128,7 +128,8 @@ def test_the_tree_is_not_asked_for_while_the_engine_rests(open_page: OpenPage) -
     engine = MockEngine(speed=0)
     page = open_engine(open_page, engine)
     page.locator(".tree-drawing").wait_for()
-    settle(page, 1)
+    settle_until(page, lambda: engine.asked["/inspect/activity"] > 2)
+    settle(page)
     asked = engine.asked.copy()
     settle_until(page, lambda: engine.asked["/inspect/activity"] > asked["/inspect/activity"] + 1)
     assert engine.asked["/inspect/tree"] == asked["/inspect/tree"]
