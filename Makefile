@@ -5,7 +5,7 @@
 # make test-mutations  plants faults in a copy of cache and scheduler; the tests must notice each
 # make docs    the documentation as a site, in build/site
 # make test-ui  the page of the server in Chromium, if it is installed
-# make test-clients  real clients (openai-python, LangChain, lm-evaluation-harness ...) against a live server
+# make test-clients  real clients (openai-python, LangChain ...) against a live server; CLIENTS='openai_python or llm_cli' picks some
 #
 # Another build of torch, for instance one for the GPU at hand:
 #   make setup TORCH=torch==2.13.0 TORCH_FLAGS='--index-url ADDRESS'
@@ -72,7 +72,7 @@ test-ui: setup
 	scripts/test $(AT_ONCE) -m browser tests/ui
 
 test-clients: setup
-	scripts/test -m clients tests/clients
+	scripts/test -m clients tests/clients $(if $(CLIENTS),-k '$(CLIENTS)')
 
 check: setup
 	scripts/check
