@@ -40,6 +40,8 @@ def run(
     params = SamplingParams(**sampling)
     if params.n != 1:
         raise ValueError(f"n={params.n}: a chat has one reply")
+    if params.max_tokens == 0:
+        raise ValueError("max_tokens=0: a reply needs at least one token")
     if url is not None and config:
         raise ValueError(f"--url names a model that is loaded already; it takes no {', '.join(config)}")
     refuse_lone_key(url, api_key)

@@ -34,7 +34,7 @@ class SamplingParams:
     top_p: float = option(1.0, "choose among the best tokens that together have this probability")
     min_p: float = option(0.0, "leave out tokens less likely than this share of the best one's probability")
     seed: int | None = option(None, "makes the random choices repeatable (default: a fresh one for each request)")
-    max_tokens: int = option(1024, "generate at most this many; 0 only with prompt_logprobs")
+    max_tokens: int = option(1024, "generate at most this many; 0 only computes the prompt, which stays cached")
     min_tokens: int = option(0, "no end token, stop token or stop string before this many")
     stop: str | Sequence[str] = option((), "the text ends before the earliest of these strings")
     stop_token_ids: Sequence[int] = option((), "these tokens end the text like an end token, ignore_eos or not")
@@ -68,8 +68,6 @@ class SamplingParams:
         for name in ("ignore_eos", "skip_special_tokens"):
             if not isinstance(getattr(self, name), bool):
                 raise FieldError(name, f"{name}={getattr(self, name)!r} is not a bool")
-        if self.max_tokens == 0 and self.prompt_logprobs is None:
-            raise FieldError("max_tokens", "max_tokens=0 asks for nothing; it is allowed only with prompt_logprobs")
         if self.min_tokens > self.max_tokens:
             raise FieldError("min_tokens", f"min_tokens={self.min_tokens} is more than max_tokens={self.max_tokens}")
 

@@ -91,7 +91,7 @@ class Committer:
         self._counters.computed_tokens += min(req.device_len, req.prefill_len) - req.cached_len
         if result.prompt_logprobs:
             request.take_prompt_logprobs(req.cached_len + 1, result.prompt_logprobs[row])
-        if req.device_len == req.max_device_len:  # max_tokens=0: only the prompt was asked about
+        if req.device_len == req.max_device_len:  # max_tokens=0: only the prompt was wanted
             self._endings.close(request, RequestState.FINISHED, request.reply((), "length"))
 
     def _append(self, request: Request, row: int, result: BatchResult) -> None:

@@ -91,3 +91,9 @@ def test_several_choices_make_no_chat(run, fake_llm):
     done = run("chat", "--n", "2")
     assert done.code == 2
     assert done.err == "error: --n=2: a chat has one reply\n"
+
+
+def test_a_chat_without_new_tokens_is_none(run, fake_llm):
+    done = run("chat", "--max-tokens", "0")
+    assert done.code == 2
+    assert done.err == "error: --max-tokens=0: a reply needs at least one token\n"

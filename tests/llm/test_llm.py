@@ -132,6 +132,21 @@ def test_max_tokens_zero_gives_only_the_prompts_logprobs(llm: LLM) -> None:
     assert len(out["prompt_logprobs"]) == len(PROMPT)
 
 
+def test_max_tokens_zero_caches_the_prompt(llm: LLM) -> None:
+    for out in (
+        llm.generate(PROMPT, SamplingParams(max_tokens=0))[0],
+        llm.generate(PROMPT, SamplingParams(max_tokens=0))[0],
+    ):
+        assert (out["text"], out["token_ids"], out["finish_reason"]) == ("", [], "length")
+        assert out["timings"]["first_token_s"] is None
+    assert out["cached_tokens"] == len(PROMPT) - 1
+    (delta,) = llm.generate(PROMPT, SamplingParams(max_tokens=0, n=1), stream=True)
+    assert (delta["text"], delta["token_ids"], delta["finish_reason"]) == ("", [], "length")
+    assert llm.generate(PROMPT, SHORT)[0]["cached_tokens"] == len(PROMPT) - 1
+    with pytest.raises(ValueError, match="max_tokens=-1"):
+        SamplingParams(max_tokens=-1)
+
+
 def test_chat_uses_the_template(llm: LLM) -> None:
     out = llm.chat([{"role": "user", "content": "hi"}], SHORT)
     assert out["prompt_tokens"] == len(llm.tokenizer("<s>user: hi</s><s>").input_ids)

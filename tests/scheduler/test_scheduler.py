@@ -258,12 +258,74 @@ def test_prompts_with_only_their_first_token_in_common_start_together() -> None:
     assert [len(launched.batch.reqs) for launched in serving.engine.batches] == [16]
 
 
-def test_max_tokens_zero_computes_the_prompt_and_ends() -> None:
-    serving = Serving()
-    uid = serving.submit(prompt(12), max_tokens=0, prompt_logprobs=0)
+@OVERLAP
+@pytest.mark.parametrize("prompt_logprobs", [None, 0])
+@pytest.mark.parametrize("chunk", [5, 1024])
+def test_max_tokens_zero_computes_the_prompt_caches_it_and_ends(
+    overlap: bool, prompt_logprobs: int | None, chunk: int
+) -> None:
+    serving = Serving(overlap=overlap, max_extend_tokens=chunk)
+    uid = serving.submit(prompt(12), max_tokens=0, prompt_logprobs=prompt_logprobs)
     serving.run()
     assert serving.tokens[uid] == []
     assert serving.finished[uid].finish_reason == "length"
+    assert serving.engine.num_computed == 12
+    again = serving.submit(prompt(12), max_tokens=3)
+    serving.run()
+    assert serving.cached_len[again] == 11
+    assert serving.tokens[again] == reference(prompt(12), 3)
+
+
+@OVERLAP
+@pytest.mark.parametrize("page_size", [1, 4])
+def test_a_prompt_that_is_cached_already_may_be_asked_for_no_token(overlap: bool, page_size: int) -> None:
+    serving = Serving(overlap=overlap, page_size=page_size)
+    serving.generate([prompt(13)], max_tokens=1)
+    talker = serving.submit(prompt(9, seed=1), max_tokens=20)
+    for _ in range(3):
+        serving.step()
+    uids = [serving.submit(prompt(13), max_tokens=0) for _ in range(3)]
+    serving.run()
+    assert {serving.finished[uid].finish_reason for uid in uids} == {"length"}
+    assert [serving.tokens[uid] for uid in uids] == [[], [], []]
+    assert {serving.cached_len[uid] for uid in uids} == {12}
+    assert serving.tokens[talker] == reference(prompt(9, seed=1), 20)
+
+
+@OVERLAP
+def test_those_that_wait_for_a_prompt_without_new_tokens_find_it(overlap: bool) -> None:
+    serving = Serving(overlap=overlap, max_extend_tokens=16)
+    leader = serving.submit(prompt(40), max_tokens=0)
+    followers = [serving.submit([*prompt(40), 7 + n], max_tokens=n) for n in range(3)]
+    serving.run()
+    assert serving.tokens[leader] == []
+    assert [serving.tokens[uid] for uid in followers] == [reference([*prompt(40), 7 + n], n) for n in range(3)]
+    assert [serving.cached_len[uid] for uid in followers] == [40, 40, 40]
+
+
+@OVERLAP
+@pytest.mark.parametrize("num_steps", [0, 1, 2, 3, 4])
+def test_an_aborted_prompt_without_new_tokens_gives_everything_back(overlap: bool, num_steps: int) -> None:
+    serving = Serving(overlap=overlap, max_extend_tokens=8)
+    uid = serving.submit(prompt(30), max_tokens=0)
+    for _ in range(num_steps):
+        serving.step()
+    serving.abort(uid)
+    serving.run()
+    assert serving.tokens[uid] == []
+    assert serving.finished[uid].finish_reason == ("abort" if num_steps < 4 + overlap else "length")
+
+
+@OVERLAP
+def test_a_prompt_as_long_as_the_context_or_the_pool_may_be_asked_for_no_token(overlap: bool) -> None:
+    for limits in ({"max_seq_len": 30, "num_pages": 64}, {"max_seq_len": 64, "num_pages": 30}):
+        serving = Serving(overlap=overlap, **limits)
+        uid = serving.submit(prompt(30), max_tokens=0)
+        serving.run()
+        assert serving.finished[uid].finish_reason == "length"
+        too_long = serving.submit(prompt(31), max_tokens=0)
+        serving.run()
+        assert serving.finished[too_long].finish_reason == "error"
 
 
 def test_first_come_is_first_served() -> None:

@@ -66,7 +66,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         number=NUMBERS,
         length=LENGTHS,
         tail=TAILS,
-        max_tokens=st.integers(1, 20),
+        max_tokens=st.integers(0, 20),
         salt=SALTS,
         ignore_eos=st.booleans(),
     )
@@ -76,7 +76,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     @rule(
         stem=st.tuples(NUMBERS, st.integers(0, 8), TAILS),
         tails=st.lists(TAILS, min_size=2, max_size=5),
-        max_tokens=st.sampled_from([1, 10, 20, 40]),
+        max_tokens=st.sampled_from([0, 1, 10, 20, 40]),
         priority=st.integers(-1, 1),
         salt=SALTS,
     )

@@ -37,10 +37,9 @@ Prompts = Annotated[
 class CompletionRequest(GeneratingBody, kw_only=True):
     """Prompts that the model goes on with. max_tokens is 16 where none is given."""
 
-    ONLY: ClassVar[dict[str, str]] = Unsupported.ONLY | {"best_of": "only 1", "suffix": "only an empty one"}
+    ONLY: ClassVar[dict[str, str]] = Unsupported.ONLY | {"suffix": "only an empty one"}
 
     prompt: Prompts
-    best_of: Literal[1] | None = None
     echo: Annotated[bool, Meta(description="The answer begins with the prompt.")] | None = None
     logprobs: Annotated[int, Meta(ge=0, le=5)] | None = None
     suffix: Literal[""] | None = None
@@ -54,12 +53,9 @@ class CompletionRequest(GeneratingBody, kw_only=True):
         return split_prompts("prompt", self.prompt)
 
     def params(self, defaults: Defaults) -> SamplingParams:
-        """With echo and no new tokens the engine makes the prompt's logprobs, shown or not: it must have some work."""
+        """Sampling parameters of every prompt. ApiError 400 for fields that contradict each other."""
         max_tokens = DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
-        if max_tokens == 0 and not self.echo:
-            raise ApiError(400, "max_tokens=0 asks for nothing; it is allowed only with echo", param="max_tokens")
-        prompt_logprobs = 0 if self.logprobs is None and max_tokens == 0 else self.logprobs
-        return self.sampling(defaults, max_tokens, self.logprobs, prompt_logprobs if self.echo else None)
+        return self.sampling(defaults, max_tokens, self.logprobs, self.logprobs if self.echo else None)
 
 
 def split_prompts(name: str, given: str | Sequence[str | int | list[int]]) -> list[Prompt]:

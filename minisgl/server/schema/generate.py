@@ -168,8 +168,7 @@ class GenerateRequest(Body, kw_only=True):
         max_name = f"{prefix}max_new_tokens"
         check_min_tokens(f"{prefix}min_new_tokens", sampling.min_new_tokens, max_name, fields["max_tokens"])
         top = (self.top_logprobs_num or 0) if self.return_logprob else None
-        unasked = 0 if fields["max_tokens"] == 0 else None  # SGLang's clients fill the cache so; it must be some work
-        return make_params(fields, prefix, logprobs=top, prompt_logprobs=top if self.wants_prompt_logprobs else unasked)
+        return make_params(fields, prefix, logprobs=top, prompt_logprobs=top if self.wants_prompt_logprobs else None)
 
 
 class Generated(msgspec.Struct):

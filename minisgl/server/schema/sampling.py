@@ -49,6 +49,7 @@ class GeneratingBody(Unsupported, kw_only=True):
     model: (
         Annotated[str, Meta(description="The served name; absent or empty means the model that there is.")] | None
     ) = None
+    best_of: Annotated[NumChoices, Meta(description="As many as n: choices are not ranked.")] | None = None
     frequency_penalty: Penalty | None = None
     logit_bias: LogitBias | None = None
     max_tokens: MaxTokens | None = None
@@ -80,6 +81,17 @@ class GeneratingBody(Unsupported, kw_only=True):
         super().__post_init__()
         if self.stream_options is not None and not self.stream:
             raise ApiError(400, "stream_options is only allowed with stream: true", param="stream_options")
+        self._check_best_of()
+
+    def _check_best_of(self) -> None:
+        """ApiError 400 for another number than n, which OpenAI's reference asks for at least."""
+        n, best_of = self.n or 1, self.best_of
+        if best_of is None or best_of == n:
+            return
+        if best_of < n:
+            raise ApiError(400, f"best_of={best_of} is less than n={n}", param="best_of")
+        message = f"best_of={best_of} is not supported: only as many as n={n}"
+        raise ApiError(400, message, param="best_of", code="unsupported_parameter")
 
     @property
     def include_usage(self) -> bool:

@@ -220,6 +220,23 @@ def test_what_changes_nothing_is_accepted(api: Api, path: str) -> None:
     assert params(api, path, **fields) == params(api, path, stop=[], logit_bias={})
 
 
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize("best_of", [2, None])
+def test_best_of_as_many_as_n_is_n_alone(api: Api, path: str, best_of: int | None) -> None:
+    assert params(api, path, n=2, best_of=best_of, seed=1) == params(api, path, n=2, seed=1)
+    assert (
+        len(
+            api.whole(path, **({"messages": HI} if path == CHAT else {"prompt": "Hi"}), n=2, best_of=best_of)["choices"]
+        )
+        == 2
+    )
+
+
+def test_best_of_above_n_is_unsupported_and_below_it_is_wrong(api: Api) -> None:
+    assert api.error(400, COMPLETIONS, prompt="Hi", n=2, best_of=3)["code"] == "unsupported_parameter"
+    assert api.error(400, COMPLETIONS, prompt="Hi", n=2, best_of=1)["message"] == "best_of=1 is less than n=2"
+
+
 def test_a_suffix_is_refused(api: Api) -> None:
     assert api.error(400, COMPLETIONS, prompt="Hi", suffix="x")["param"] == "suffix"
 

@@ -215,6 +215,33 @@ def test_echo_without_new_tokens_needs_no_logprobs_and_shows_none(prompt: Any) -
     assert joined_completion(api.events(COMPLETIONS, **body)) == whole_completion(whole)
 
 
+@pytest.mark.parametrize("logprobs", [None, 1])
+@pytest.mark.parametrize("echo", [False, True])
+@pytest.mark.parametrize(
+    ("prompt", "n"), [("abc", 1), ("abc", 2), (["abc", "de"], 1), ([ids_of("abc"), ids_of("de")], 2)]
+)
+def test_a_completion_may_be_asked_for_no_token(prompt: Any, n: int, echo: bool, logprobs: int | None) -> None:
+    """OpenAI allows it: the prompt is computed, and stays in the cache."""
+    api = Api()
+    body = {"prompt": prompt, "n": n, "echo": echo, "logprobs": logprobs, "max_tokens": 0}
+    texts = ["abc", "de"] if isinstance(prompt, list) else ["abc"]
+    whole = api.whole(COMPLETIONS, **body)
+    choices = whole["choices"]
+    assert [choice["text"] for choice in choices] == [text if echo else "" for text in texts for _ in range(n)]
+    assert {choice["finish_reason"] for choice in choices} == {"length"}
+    for choice in choices:
+        assert (choice["logprobs"] is None) == (logprobs is None)
+        assert logprobs is None or len(choice["logprobs"]["tokens"]) == len(choice["text"])
+        if logprobs is not None and not echo:
+            assert set(map(len, choice["logprobs"].values())) == {0}
+            choice["logprobs"] = None  # in a stream no event has an entry
+    usage = whole["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (sum(map(len, texts)), 0)
+    *events, last = api.events(COMPLETIONS, **body, stream_options=USAGE)
+    assert joined_completion(events) == whole_completion(whole)
+    assert last["usage"] == usage
+
+
 def test_generate_gives_one_object_for_one_text_and_a_list_for_lists() -> None:
     api = Api(says("Hello"))
     one = api.whole(GENERATE, text="Hi", sampling_params={"max_new_tokens": 2})
