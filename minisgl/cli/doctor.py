@@ -51,15 +51,19 @@ def _as_text(found: dict[str, Any]) -> str:
     kernels = f"{found['kernels']} on the CPU" + (f", {found['gpu_kernels']} on a GPU" if gpus else "")
     library = f" ({found['kernel_library']})" if found["kernel_library"] else ""
     nodes = found["num_memory_nodes"]
-    cores = f"{found['num_physical_cores']} cores to compute on" + (f", on one of {nodes} memory nodes" * (nodes > 1))
+    num_cores = found["num_physical_cores"]
+    cores = f"{num_cores} core{'s' * (num_cores != 1)} to compute on" + (
+        f", on one of {nodes} memory nodes" * (nodes > 1)
+    )
     models = [f"{alias}: {path}" for alias, path in found["models"].items()]
     rows = {
         "minisgl": found["minisgl"],
         "python": f"{found['python']} ({found['executable']})",
         "torch": f"{found['torch_version']} ({found['torch_build']} build)",
-        "cpu": f"{found['cpu_name']}, {found['num_cores']} CPUs, {cores}",
+        "cpu": f"{found['cpu_name']}, {found['num_cores']} CPUs, {cores}{_limited_by(found['cpu_group'])}",
         "features": " ".join(found["cpu_features"]) or "none known",
-        "memory": f"{_gib(found['memory_bytes'])}, {_gib(found['available_bytes'])} available",
+        "memory": f"{_gib(found['memory_bytes'])}, {_gib(found['available_bytes'])} available"
+        + _limited_by(found["memory_group"]),
         "gpus": ", ".join(gpus) or "none",
         "compiler": found["compiler_version"] or "none",
         "kernels": kernels + library,
@@ -82,6 +86,10 @@ def _integers(quantization: str) -> str:
     if quantization == "none":
         return "quantization none for a GGUF file: more takes a CPU and kernels in C++"
     return f"quantization none for a GGUF file in float32, {quantization} for one in bfloat16"
+
+
+def _limited_by(control_group: str | None) -> str:
+    return f" (limit of control group {control_group})" if control_group else ""
 
 
 def _gib(num_bytes: int) -> str:

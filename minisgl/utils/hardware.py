@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from minisgl.utils.control_groups import cpu_limit, memory_limit
 from minisgl.utils.processor import find_compiler, read_cpuinfo, split_field
 
 _FEATURES = (
@@ -29,7 +30,8 @@ class Gpu:
 @dataclass(frozen=True)
 class Hardware:
     """num_cores: those this process may use; num_physical_cores: see `physical_cores`; num_memory_nodes: see
-    `memory_nodes`. available_bytes: memory it can still take, the container's limit heeded.
+    `memory_nodes`. memory_bytes, available_bytes: memory in all and what this process can still take, by the machine or
+    its control groups. memory_group, cpu_group: path of the control group whose limit is less than the machine has.
 
     cpu_features: of the instruction sets that matter here, those found, by their Linux names. compiler: path of a C++
     compiler.
@@ -44,6 +46,8 @@ class Hardware:
     num_memory_nodes: int
     memory_bytes: int
     available_bytes: int
+    memory_group: str | None
+    cpu_group: str | None
     gpus: tuple[Gpu, ...]
     compiler: str | None
 
@@ -56,7 +60,7 @@ class Hardware:
 def find_hardware() -> Hardware:
     """Look at this machine. Starts the CUDA driver if torch was built for it."""
     name, features = read_cpuinfo()
-    memory, available = _read_memory()
+    memory, available, memory_group = _read_memory()
     return Hardware(
         torch_version=torch.__version__,
         torch_build=_torch_build(),
@@ -67,18 +71,22 @@ def find_hardware() -> Hardware:
         num_memory_nodes=len(memory_nodes()),
         memory_bytes=memory,
         available_bytes=available,
+        memory_group=memory_group,
+        cpu_group=_limiting_cpu_group(),
         gpus=_find_gpus(),
         compiler=find_compiler(),
     )
 
 
-def physical_cores(cpus: Path = Path("/sys/devices/system/cpu"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Cores that this process may use: two CPUs of one core are one, and a control group's share of time is a limit."""
-    siblings = (cpus / f"cpu{i}/topology/thread_siblings_list" for i in _allowed_cpus())
-    found = len({path.read_text() if path.is_file() else str(path) for path in siblings})
-    quota = cgroup / "cpu.max"
-    most, _, period = (quota.read_text() if quota.is_file() else "max").strip().partition(" ")
-    return found if most == "max" else max(1, min(found, int(most) // int(period)))
+def physical_cores(
+    cpus: Path = Path("/sys/devices/system/cpu"), proc: Path = Path("/proc/self"), system: Path = Path("/")
+) -> int:
+    """Cores that this process may use: two CPUs of one core are one, and a control group's share of time is a limit.
+
+    proc, system: as of `cpu_limit`.
+    """
+    found, limit = _num_cores(cpus), cpu_limit(proc, system)
+    return found if limit is None else max(1, min(found, int(limit.cores)))
 
 
 def memory_nodes(nodes: Path = Path("/sys/devices/system/node")) -> tuple[frozenset[int], ...]:
@@ -96,6 +104,17 @@ def read_cpu_list(text: str) -> set[int]:
         first, _, last = part.partition("-")
         cpus |= set(range(int(first), int(last or first) + 1))
     return cpus
+
+
+def _num_cores(cpus: Path = Path("/sys/devices/system/cpu")) -> int:
+    """Cores of the CPUs that this process may run on."""
+    siblings = (cpus / f"cpu{i}/topology/thread_siblings_list" for i in _allowed_cpus())
+    return len({path.read_text() if path.is_file() else str(path) for path in siblings})
+
+
+def _limiting_cpu_group() -> str | None:
+    limit = cpu_limit()
+    return limit.group if limit is not None and limit.cores < _num_cores() else None
 
 
 def _allowed_cpus() -> set[int]:
@@ -117,25 +136,19 @@ def _find_gpus() -> tuple[Gpu, ...]:
     return tuple(Gpu(gpu.name, gpu.total_memory, (gpu.major, gpu.minor)) for gpu in found)
 
 
-def _read_memory(proc: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> tuple[int, int]:
-    """Bytes in all and bytes still available, by the kernel and by the control group, whichever is less."""
-    if not proc.is_file():
+def _read_memory(
+    meminfo: Path = Path("/proc/meminfo"), proc: Path = Path("/proc/self"), system: Path = Path("/")
+) -> tuple[int, int, str | None]:
+    """Bytes in all and bytes still available, by the kernel and by the control groups, whichever is less, and the path
+    of the control group that has less than the machine. proc, system: as of `memory_limit`.
+    """
+    if not meminfo.is_file():
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return total, total
-    fields = dict(split_field(line) for line in proc.read_text().splitlines())
+        return total, total, None
+    fields = dict(split_field(line) for line in meminfo.read_text().splitlines())
     total, available = (int(fields[name].split()[0]) * 1024 for name in ("MemTotal", "MemAvailable"))
-    limit = _read_number(cgroup / "memory.max", total)
-    used = _read_number(cgroup / "memory.current", 0) - _reclaimable(cgroup / "memory.stat")
-    return min(total, limit), min(available, max(limit - used, 0))
-
-
-def _reclaimable(stat: Path) -> int:
-    """File pages that the control group counts as used but gives up when asked for memory, in bytes."""
-    lines = stat.read_text().splitlines() if stat.is_file() else []
-    return sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
-
-
-def _read_number(path: Path, default: int) -> int:
-    """`default` where the file is missing or says "max"."""
-    text = path.read_text().strip() if path.is_file() else "max"
-    return default if text == "max" else int(text)
+    limit = memory_limit(proc, system)
+    if limit is None:
+        return total, available, None
+    group = limit.group if limit.limit_bytes < total else None
+    return min(total, limit.limit_bytes), min(available, limit.free_bytes), group
