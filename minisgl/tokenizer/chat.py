@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from minisgl.core import FieldError
 
 Templates = str | Mapping[str, str] | None  # one, several by name, or none
@@ -26,10 +28,12 @@ class Templated(Protocol):
 
 
 def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Copies of the messages whose content is a string, since many templates can only join strings.
+    """Copies of the messages as templates read them; over HTTP they come here too.
 
-    A list of text parts becomes their joined text. An assistant message that calls tools may have no content.
-    Other keys (tool_calls, tool_call_id, name, ...) pass through. Raises FieldError naming messages[i].
+    Content becomes a string, since many templates can only join strings: a list of text parts their joined text, an
+    assistant's refusal text like any other. Arguments of tool calls become objects; a `function_call` is the one tool
+    call that it is. An assistant message that calls tools may have no content. Other keys (tool_call_id, name, ...)
+    pass through. Raises FieldError naming messages[i].
     """
     if isinstance(messages, str | Mapping) or not isinstance(messages, Sequence):
         raise FieldError("messages", f"messages must be a list, not {type(messages).__name__}")
@@ -44,7 +48,42 @@ def _plain_message(message: Any, where: str) -> dict[str, Any]:
     role = message.get("role")
     if not isinstance(role, str) or not role:
         raise FieldError(f"{where}.role", f"{where}.role must be a non-empty string, not {role!r}")
-    return {**message, "content": _text(message, where)}
+    plain = dict(message)
+    call = plain.pop("function_call", None)
+    if call is not None and role == "assistant" and not plain.get("tool_calls"):
+        plain["tool_calls"] = [{"function": call}]
+    calls = plain.get("tool_calls")
+    if isinstance(calls, list | tuple):
+        plain["tool_calls"] = [_plain_call(call) for call in calls]
+    return {**plain, "content": _text(plain, where)}
+
+
+def _plain_call(call: Any) -> Any:
+    """A tool call with its arguments as an object; a client library's object as a dict."""
+    call = _as_mapping(call)
+    if not isinstance(call, Mapping):
+        return call
+    if "function" not in call:
+        return {**call, "arguments": _arguments(call["arguments"])} if "arguments" in call else call
+    function = _as_mapping(call["function"])
+    if isinstance(function, Mapping):
+        function = {**function, "arguments": _arguments(function.get("arguments"))}
+    return {"type": "function", **call, "function": function}
+
+
+def _as_mapping(value: Any) -> Any:
+    dump = getattr(value, "model_dump", None)  # pydantic's
+    return dump() if callable(dump) else value
+
+
+def _arguments(arguments: Any) -> Any:
+    """The object in a JSON text; a text that is none stays as it is."""
+    if not isinstance(arguments, str):
+        return {} if arguments is None else arguments
+    try:
+        return msgspec.json.decode(arguments or "{}", type=dict[str, Any])
+    except (ValueError, RecursionError):
+        return arguments
 
 
 def _text(message: Mapping[str, Any], where: str) -> str:
@@ -52,22 +91,29 @@ def _text(message: Mapping[str, Any], where: str) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        return "".join(_part_text(part, f"{where}.content[{j}]") for j, part in enumerate(content))
-    if content is None and message["role"] == "assistant" and message.get("tool_calls"):
-        return ""
+        role = message["role"]
+        return "".join(_part_text(part, role, f"{where}.content[{j}]") for j, part in enumerate(content))
+    if content is None and message["role"] == "assistant":
+        refusal = message.get("refusal")
+        if refusal and isinstance(refusal, str):
+            return refusal
+        if message.get("tool_calls"):
+            return ""
     problem = "is missing" if "content" not in message else f"must be text, not {_json_name(content)}"
     raise FieldError(f"{where}.content", f"{where}.content {problem} (role {message['role']!r})")
 
 
-def _part_text(part: Any, where: str) -> str:
+def _part_text(part: Any, role: str, where: str) -> str:
     kind = part.get("type") if isinstance(part, Mapping) else None
+    if kind == "refusal" and role != "assistant":
+        raise FieldError(f"{where}.type", f"{where}.type: only an assistant refuses, not a {role}")
     if kind is None:
         raise FieldError(where, f"{where} has no type; only parts of type 'text' are supported")
-    if kind != "text":
+    if kind not in ("text", "refusal"):
         raise FieldError(where, f"{where} has type {kind!r}; only parts of type 'text' are supported")
-    text = part.get("text")
+    text = part.get(kind)
     if not isinstance(text, str):
-        raise FieldError(f"{where}.text", f"{where}.text must be a string, not {_json_name(text)}")
+        raise FieldError(f"{where}.{kind}", f"{where}.{kind} must be a string, not {_json_name(text)}")
     return text
 
 

@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 
 from minisgl.tokenizer.chat import plain_messages
@@ -66,10 +68,41 @@ def test_tool_calls_and_their_answers_reach_the_template(tiny):
     ]
     template = (
         "{% for m in messages %}[{{ m.content }}"
-        "{% for c in m.tool_calls or [] %}{{ c.function.name + c.function.arguments }}{% endfor %}"
+        "{% for c in m.tool_calls or [] %}{{ c.function.name + (c.function.arguments | tojson) }}{% endfor %}"
         "{{ m.tool_call_id or '' }}]{% endfor %}"
     )
     assert tiny.decode(tiny.apply_chat_template(messages, chat_template=template)) == '[add{"a": 1}][3c1]'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "read"),
+    [('{"a": 1}', {"a": 1}), ({"a": 1}, {"a": 1}), ("", {}), (None, {}), ("{broken", "{broken"), ("[1]", "[1]")],
+)
+def test_arguments_of_calls_become_objects_and_the_messages_given_stay_as_they_are(arguments, read):
+    function = {"name": "f", "arguments": arguments}
+    message = {"role": "assistant", "content": "", "tool_calls": [{"function": function}, {**function}]}
+    before = copy.deepcopy(message)
+    (plain,) = plain_messages([message])
+    assert plain["tool_calls"][0] == {"type": "function", "function": {"name": "f", "arguments": read}}
+    assert plain["tool_calls"][1] == {"name": "f", "arguments": read}  # as some write it, without a wrapper
+    assert message == before
+
+
+def test_calls_may_be_the_objects_of_a_client_library():
+    class Call:
+        def model_dump(self):
+            return {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+    (plain,) = plain_messages([{"role": "assistant", "content": None, "tool_calls": [Call()]}])
+    assert plain["tool_calls"] == [{"id": "1", "type": "function", "function": {"name": "f", "arguments": {}}}]
+
+
+def test_refusals_are_text_of_an_assistant_only():
+    part = {"type": "refusal", "refusal": "No."}
+    for message in ({"content": [part]}, {"content": None, "refusal": "No."}):
+        assert plain_messages([{"role": "assistant", **message}])[0]["content"] == "No."
+    with pytest.raises(ValueError, match=r"messages\[0\]\.content\[0\]\.type: only an assistant refuses, not a user"):
+        plain_messages([{"role": "user", "content": [part]}])
 
 
 def test_a_template_that_raises_is_a_value_error_with_its_reason_and_the_odd_role(tiny):

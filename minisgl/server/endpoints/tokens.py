@@ -35,14 +35,25 @@ async def detokenize(request: Request) -> Response:
     engine = state_of(request).ready_engine()
     body = await read_body(request, DetokenizeRequest)
     check_model(state_of(request), body.model)
-    text = await in_thread(len(body.tokens), _text_of, engine.tokenizer, body.tokens, bool(body.skip_special_tokens))
+    skip_special_tokens = bool(body.skip_special_tokens)
+    text = await in_thread(len(body.tokens), _text_of, engine, body.tokens, skip_special_tokens)
     return json_response(Text(text, text))
 
 
-def _text_of(tokenizer: Tokenizer, ids: list[int], skip_special_tokens: bool) -> str:
+def _text_of(engine: EngineClient, ids: list[int], skip_special_tokens: bool) -> str:
     """By a batch of one: it lets go of the interpreter lock, which `decode` keeps for seconds if they are many."""
-    texts: list[str] = tokenizer.backend.decode_batch([ids], skip_special_tokens=skip_special_tokens)
+    _check_vocabulary(ids, max(engine.limits.vocab_size, engine.tokenizer.vocab_size))
+    texts: list[str] = engine.tokenizer.backend.decode_batch([ids], skip_special_tokens=skip_special_tokens)
     return texts[0]
+
+
+def _check_vocabulary(ids: list[int], vocab_size: int) -> None:
+    """ApiError 400 for an id that no tokenizer and no model gives: it would have no text."""
+    highest = max(ids, default=0)
+    if highest >= vocab_size:
+        name = f"tokens[{ids.index(highest)}]"
+        message = f"{name}: token id {highest} is outside the vocabulary of {vocab_size} tokens"
+        raise ApiError(400, message, param=name)
 
 
 async def _text_ids(engine: EngineClient, body: TokenizeRequest) -> list[int]:

@@ -64,7 +64,7 @@ def test_nothing_and_very_much_are_tokenized_too(api: Api) -> None:
     assert api.whole("/tokenize", prompt="")["tokens"] == []
     assert api.whole("/tokenize", prompt="x" * 10_000)["count"] == 10_000
     assert api.whole("/detokenize", tokens=[])["prompt"] == ""
-    assert api.whole("/detokenize", tokens=[2**31 - 1])["prompt"] == ""
+    assert api.whole("/detokenize", tokens=[299])["prompt"] == ""  # of the model's vocabulary, beyond the tokenizer's
 
 
 def test_a_text_beyond_all_measure_is_not_tokenized(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,6 +92,28 @@ def test_tokenize_takes_either_a_prompt_or_messages(api: Api, body: dict[str, An
 @pytest.mark.parametrize("tokens", [[-1], [2**31], [1.5], ["a"], "a", None])
 def test_detokenize_takes_only_token_ids(api: Api, tokens: Any) -> None:
     assert api.error(400, "/detokenize", tokens=tokens)["param"].startswith("tokens")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/detokenize", {"tokens": [1, 300, 2]}, "tokens[1]"),
+        ("/detokenize", {"tokens": [2**31 - 1]}, "tokens[0]"),
+        (COMPLETIONS, {"prompt": [1, 300, 2]}, "prompt"),
+        (COMPLETIONS, {"prompt": [[1], [300]]}, "prompt[1]"),
+        (COMPLETIONS, {"prompt": "Hi", "logit_bias": {"300": 1}}, "logit_bias"),
+        (CHAT, {"messages": HI, "stop_token_ids": [1, 300]}, "stop_token_ids"),
+        (GENERATE, {"input_ids": [1, 300]}, "input_ids"),
+        ("/cache/probe", {"input_ids": [1, 300]}, "input_ids"),
+        ("/cache/explain", {"input_ids": [1, 300]}, "input_ids"),
+        ("/cache/purge", {"input_ids": [1, 300]}, "input_ids"),
+        ("/inspect/path", {"input_ids": [1, 300]}, "input_ids"),
+    ],
+)
+def test_an_id_outside_the_vocabulary_is_named(api: Api, path: str, body: dict[str, Any], param: str) -> None:
+    error = api.error(400, path, **body)
+    assert error["param"] == param
+    assert "300" in error["message"].replace(str(2**31 - 1), "300")
 
 
 def test_information_has_what_tools_look_for(api: Api) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 from support.asgi import CHAT, COMPLETIONS, HI, Api, ids_of, says
+from support.tiny_model import make_tokenizer
 
-from minisgl.core import SamplingParams
+from minisgl.core import Limits, SamplingParams
 from minisgl.server.schema.chat import ChatRequest
 from minisgl.server.schema.completions import CompletionRequest
+from minisgl.tokenizer import Tokenizer
 
 BODIES = {CHAT: {"messages": HI}, COMPLETIONS: {"prompt": "Hi"}}
 TYPES = {CHAT: ChatRequest, COMPLETIONS: CompletionRequest}
@@ -251,12 +253,35 @@ def test_text_parts_are_the_joined_text(api: Api, content: Any) -> None:
     assert api.link.requests[-1].input_ids.tolist()[1:-2] == ids_of("user: Say hi")
 
 
-def test_arguments_of_earlier_calls_are_objects_for_the_template(api: Api) -> None:
-    from minisgl.server.schema.messages import ChatMessage, plain_messages
+ARGUMENTS = ['{"a": 1, "b": ["ü"]}', {"a": 1, "b": ["ü"]}, "", None, "{broken", "[1]", "[" * 10_000]
+CALLING_TEMPLATE = (
+    "{% for m in messages %}[{{ m.role }}: {{ m.content }}"
+    "{% for c in m.tool_calls or [] %}{{ c.type }} {{ c.function.name }} {{ c.function.arguments | tojson }}"
+    "{% if c.function.arguments is mapping %}{% for k, v in c.function.arguments.items() %}<{{ k }}>{{ v }}"
+    "{% endfor %}{% endif %}{% endfor %}]{% endfor %}"
+)
 
-    def call(arguments: str) -> Any:
-        raw = {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": arguments}}]}
-        (made,) = plain_messages([msgspec.convert(raw, ChatMessage)])
-        return made["tool_calls"][0]["function"]["arguments"]
 
-    assert [call('{"a": 1}'), call(""), call("{broken"), call("[" * 10_000)] == [{"a": 1}, {}, "{broken", "[" * 10_000]
+@pytest.mark.parametrize("arguments", ARGUMENTS, ids=lambda arguments: repr(arguments)[:20])
+def test_calls_and_refusals_make_the_same_tokens_in_process_and_over_http(arguments: Any) -> None:
+    """OpenAI's form has arguments as a JSON text, of which templates want the object."""
+    source = make_tokenizer()
+    source.chat_template = CALLING_TEMPLATE
+    tokenizer = Tokenizer(source)
+    api = Api(says("Hello"), tokenizer=tokenizer, limits=Limits(300, 20_000, 20_000))
+    function = {"name": "f", "arguments": arguments}
+    texts = set()
+    for message in (
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": function}]},
+        {"role": "assistant", "tool_calls": [{"function": function}]},
+        {"role": "assistant", "content": None, "function_call": function},
+    ):
+        messages = [*HI, message, {"role": "assistant", "content": None, "refusal": "No."}]
+        ids = tokenizer.apply_chat_template(messages)
+        api.whole(CHAT, messages=messages)
+        assert api.link.requests[-1].input_ids.tolist() == ids.tolist()
+        texts.add(tokenizer.decode(ids))
+    (text,) = texts
+    assert text.endswith("[assistant: No.]")
+    if arguments in ARGUMENTS[:2]:
+        assert 'function f {"a": 1, "b": ["ü"]}<a>1<b>[\'ü\']' in text
