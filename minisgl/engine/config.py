@@ -17,7 +17,7 @@ class EngineConfig:
     dtype: kept by its name; torch's own will do.
     """
 
-    model: str = option("smollm2", "an alias (see `minisgl pull`), a local folder, a .gguf file or a Hugging Face id")
+    model: str = option("smollm2", "an alias (see `minisgl pull`), a local folder, a GGUF file or a Hugging Face id")
     device: str = option("auto", "auto takes a GPU if there is one", choices=("auto", "cpu", "cuda"))
     dtype: Any = option("auto", "of weights, activations and KV", choices=("auto", *COMPUTE_DTYPES))
     load_format: str = option("auto", "dummy makes random weights of the configured shape", choices=("auto", "dummy"))

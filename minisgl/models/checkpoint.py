@@ -12,7 +12,7 @@ from minisgl.models.gguf_checkpoint import GGUFCheckpoint
 from minisgl.models.hf_checkpoint import HFCheckpoint
 from minisgl.models.sampling_defaults import Defaults
 from minisgl.utils.grouped_tensor import GroupedTensor
-from minisgl.utils.model_files import files_of, find_gguf, names
+from minisgl.utils.model_files import files_of, find_gguf, names, refuse_file
 
 _ADAPTER = "adapter_config.json"  # transformers would load the model that it names, and add what it trained
 
@@ -49,7 +49,7 @@ class Checkpoint(Protocol):
 
 
 def open_checkpoint(path: Path, need_weights: bool = True) -> Checkpoint:
-    """The checkpoint at `path`: a folder with config.json and safetensors, a .gguf file, or a folder with one.
+    """The checkpoint at `path`: a folder with config.json and safetensors, a GGUF file, or a folder with one.
 
     need_weights: False takes a folder with nothing but config.json, too. Reads headers only. Raises ValueError that
     says what was found where neither is, or when the weights are pickled, quantised, incomplete, cut off, or those of
@@ -59,7 +59,7 @@ def open_checkpoint(path: Path, need_weights: bool = True) -> Checkpoint:
     if gguf := find_gguf(path):
         return GGUFCheckpoint(gguf)
     if path.is_file():
-        raise ValueError(f"{path} is a file, but no .gguf file; name the folder of a model in safetensors")
+        raise refuse_file(path)
     if not path.is_dir():
         raise ValueError(f"{path} is neither a folder nor a file")
     return _open_folder(path, need_weights)

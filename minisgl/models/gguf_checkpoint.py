@@ -41,7 +41,10 @@ class GGUFCheckpoint:
         self.file = GGUFFile(path)
         self._architecture = str(self.file.metadata.get("general.architecture"))
         if (num_parts := self.file.metadata.get("split.count", 1)) not in (0, 1):
-            raise ValueError(f"{path} is one of the {num_parts} parts of a split model, which have to be merged first")
+            raise ValueError(
+                f"{path} is one of the {num_parts} parts of a split model, which have to be merged first: "
+                "llama-gguf-split --merge FIRST MERGED.gguf"
+            )
         self._names = {name: self._known_name(name) for name in self.file.tensors if name not in LONGROPE}
         self._config = hf_config(self.file)
 

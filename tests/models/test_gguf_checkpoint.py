@@ -50,6 +50,14 @@ def test_the_config_of_a_llama_is_what_transformers_derives() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["sha256-abc", "X.GGUF", "model"])
+def test_a_file_by_another_name_is_read_as_the_same(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).symlink_to(LLAMA)
+    for path in (tmp_path / name, tmp_path):
+        assert config_of(path) == config_of(LLAMA)
+        assert load_tokenizer(path).vocab_size == load_tokenizer(LLAMA).vocab_size
+
+
 def test_a_file_without_a_head_is_tied(tmp_path: Path) -> None:
     assert config_of(llama_variant(tmp_path / "tied.gguf", leave_out=("output.weight",)))["tie_word_embeddings"]
 

@@ -173,7 +173,7 @@ def test_resolving_an_alias_pulls_it_and_says_so(wheels: Path, capsys: pytest.Ca
 
 def test_a_gguf_file_and_a_model_folder_are_taken_as_they_are(tmp_path: Path):
     gguf = tmp_path / "a.gguf"
-    gguf.touch()
+    gguf.write_bytes(b"GGUF")
     (tmp_path / "config.json").write_text("{}")
     assert resolve_model(str(gguf)) == gguf
     assert resolve_model(str(tmp_path)) == tmp_path
@@ -195,7 +195,14 @@ def test_a_folder_or_file_that_is_no_model_is_refused_by_name(tmp_path: Path):
         resolve_model(str(tmp_path / "a.bin"))
 
 
-@pytest.mark.parametrize("name", ["", "nonsense", "org/gone.gguf", "/no/such/folder", "a/b/c", "../x"])
+def test_a_link_that_leads_nowhere_says_so(tmp_path: Path):
+    link = tmp_path / "model.gguf"
+    link.symlink_to(tmp_path / "gone")
+    with pytest.raises(ValueError, match=r"model\.gguf is a link to .*/gone, which is not there"):
+        resolve_model(str(link))
+
+
+@pytest.mark.parametrize("name", ["", "nonsense", "org/gone.gguf", "org/gone.GGUF", "/no/such/folder", "a/b/c", "../x"])
 def test_a_name_that_means_nothing_is_answered_with_what_it_could_be(name: str, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r"not a Hugging Face id .* smollm2"):
