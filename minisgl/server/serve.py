@@ -16,6 +16,7 @@ from minisgl.llm.text_threads import LONG_TEXTS
 from minisgl.server.access_log import log_request
 from minisgl.server.app import build_app
 from minisgl.server.config import ServerConfig
+from minisgl.server.endpoints.common import BODIES
 from minisgl.server.gate import Gate
 from minisgl.server.lifecycle import Lifecycle, StartEngine
 from minisgl.server.listener import is_private, listen
@@ -34,7 +35,7 @@ def serve(config: LLMConfig, server: ServerConfig, start_engine: StartEngine, re
     The process ends here when a thread still works on a text that nobody waits for: Python would wait for it.
     """
     code = _run(config, server, start_engine, reporter)
-    if LONG_TEXTS.is_busy or WRITER.is_busy:
+    if LONG_TEXTS.is_busy or WRITER.is_busy or BODIES.is_busy:
         _leave(code)
     return code
 

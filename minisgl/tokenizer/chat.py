@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from minisgl.core import FieldError
+from minisgl.utils.json_outline import JsonSizeError, Outline, is_cheap
 
 Templates = str | Mapping[str, str] | None  # one, several by name, or none
 
@@ -54,20 +55,22 @@ def _plain_message(message: Any, where: str) -> dict[str, Any]:
         plain["tool_calls"] = [{"function": call}]
     calls = plain.get("tool_calls")
     if isinstance(calls, list | tuple):
-        plain["tool_calls"] = [_plain_call(call) for call in calls]
+        plain["tool_calls"] = [_plain_call(call, f"{where}.tool_calls[{j}]") for j, call in enumerate(calls)]
     return {**plain, "content": _text(plain, where)}
 
 
-def _plain_call(call: Any) -> Any:
+def _plain_call(call: Any, where: str) -> Any:
     """A tool call with its arguments as an object; a client library's object as a dict."""
     call = _as_mapping(call)
     if not isinstance(call, Mapping):
         return call
     if "function" not in call:
-        return {**call, "arguments": _arguments(call["arguments"])} if "arguments" in call else call
+        return (
+            {**call, "arguments": _arguments(call["arguments"], f"{where}.arguments")} if "arguments" in call else call
+        )
     function = _as_mapping(call["function"])
     if isinstance(function, Mapping):
-        function = {**function, "arguments": _arguments(function.get("arguments"))}
+        function = {**function, "arguments": _arguments(function.get("arguments"), f"{where}.function.arguments")}
     return {"type": "function", **call, "function": function}
 
 
@@ -76,12 +79,17 @@ def _as_mapping(value: Any) -> Any:
     return dump() if callable(dump) else value
 
 
-def _arguments(arguments: Any) -> Any:
-    """The object in a JSON text; a text that is none stays as it is."""
+def _arguments(arguments: Any, where: str) -> Any:
+    """The object in a JSON text; a text that is none stays as it is. FieldError for one that takes long to read."""
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments
+    raw = (arguments or "{}").encode(errors="surrogatepass")
     try:
-        return msgspec.json.decode(arguments or "{}", type=dict[str, Any])
+        if not is_cheap(raw):
+            Outline.of(raw).check()
+        return msgspec.json.decode(raw, type=dict[str, Any])
+    except JsonSizeError as error:
+        raise FieldError(where, f"{where}: the text has {error}") from None
     except (ValueError, RecursionError):
         return arguments
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -20,7 +20,7 @@ from minisgl.llm.client import Prepared
 from minisgl.llm.encoder import Prompt
 from minisgl.llm.text_threads import LONG, in_thread
 from minisgl.server.engine_client import EngineClient
-from minisgl.server.errors import ApiError
+from minisgl.server.errors import MAX_MESSAGE_LEN, ApiError
 from minisgl.server.records import RequestBook
 from minisgl.server.schema.api import Query
 from minisgl.server.schema.decoding import Body, decode
@@ -30,10 +30,15 @@ from minisgl.server.serving import Generation, Job
 from minisgl.server.state import ServerState
 from minisgl.server.stream.answer import Answer, Heading
 from minisgl.server.stream.events import encode
+from minisgl.utils.json_outline import CHEAP, JsonSizeError, Outline, is_cheap
+from minisgl.utils.lone_thread import LoneThread
 
 MAX_LOGPROBS_IN_ALL = 2**20  # of one answer: some hundred MB, in JSON and before
 MANY_OBJECTS = 4096  # in messages: some milliseconds' work
 ANSWER_TIMEOUT_S = 10.0  # questions are answered between two steps, which may take seconds on a CPU
+BODIES = LoneThread("minisgl-bodies")
+BODY_REST = 2.0  # times as long as a large body took, the next one is not looked at
+P = ParamSpec("P")
 T = TypeVar("T", bound=Body)
 
 
@@ -80,17 +85,76 @@ async def engine_answers(seconds: float) -> AsyncIterator[None]:
 
 
 async def read_body(request: Request, body_type: type[T]) -> T:
-    """The body, checked. ApiError 400 for what is wrong with it, and for one that does not say that it is JSON.
+    """The body, checked. ApiError 400 for what is wrong with it, and for one that does not say that it is JSON; 415 for
+    a packed one.
 
     A web page of another origin may send anything to a server on its reader's machine, but not with that content type.
+    What takes the decoder long is counted and decoded beside the event loop, one body at a time.
     """
+    _check_headers(request)
+    state = state_of(request)
+    async with AsyncExitStack() as room:
+        pieces, num_bytes = [], 0
+        try:
+            async for piece in request.stream():
+                if num_bytes <= CHEAP < num_bytes + len(piece):
+                    await room.enter_async_context(state.bodies.hold(_announced(request, state)))
+                pieces.append(piece)
+                num_bytes += len(piece)
+        except ClientDisconnect:
+            raise ApiError(400, "the body did not come to its end") from None
+        if num_bytes <= CHEAP and is_cheap(raw := b"".join(pieces)):
+            return decode(raw, body_type)
+        limits = None if state.engine is None else state.engine.limits
+        return await asyncio.get_running_loop().run_in_executor(
+            BODIES, _in_turn, _decode_large, pieces, body_type, limits
+        )
+
+
+def _check_headers(request: Request) -> None:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
         raise ApiError(400, f"the body must be sent as Content-Type: application/json, not {media_type!r}")
+    codings = ",".join(request.headers.getlist("content-encoding"))
+    if any(coding.strip().lower() not in ("", "identity") for coding in codings.split(",")):
+        raise ApiError(
+            415,
+            f"Content-Encoding: {codings} is not supported: send the body as it is",
+            code="unsupported_content_encoding",
+            headers={"Accept-Encoding": "identity"},
+        )
+
+
+def _announced(request: Request, state: ServerState) -> int:
+    """How large a body will be, or at most; `BodyLimit` holds it to that."""
+    return int(request.headers.get("content-length", state.config.max_body_bytes))
+
+
+def _in_turn(decode: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """The same, and then the thread rests, so that the processor is free for others."""
+    began = time.perf_counter()
     try:
-        raw = await request.body()
-    except ClientDisconnect:
-        raise ApiError(400, "the body did not come to its end") from None
+        return decode(*args, **kwargs)
+    finally:
+        BODIES.submit(time.sleep, BODY_REST * (time.perf_counter() - began))
+
+
+def _decode_large(pieces: list[bytes], body_type: type[T], limits: Limits | None) -> T:
+    """As `decode`, but what would take long is refused, and so are more token ids than the context has."""
+    raw = b"".join(pieces)
+    pieces.clear()
+    outline = Outline.of(raw)
+    if limits is not None and outline.field in body_type.PROMPT_IDS:
+        try:
+            limits.check_len(outline.longest)
+        except ContextLengthError as error:
+            raise refused(error, outline.field) from None
+    try:
+        outline.check()
+    except JsonSizeError as error:
+        where = f"{error.field}: " if error.field else ""
+        message, param = f"{where}the body has {error}", error.field or None
+        raise ApiError(400, message, param=param, code="request_too_large") from None
     return decode(raw, body_type)
 
 
@@ -120,7 +184,7 @@ def refuse_foreign_page(request: Request) -> None:
 def check_model(state: ServerState, model: str | None) -> None:
     """ApiError 404 for a model that is not served; none, or an empty name, is the one that there is."""
     if model and model != state.model_name:
-        message = f"the model {model!r} does not exist; this server has {state.model_name!r}"
+        message = f"the model {model[:MAX_MESSAGE_LEN]!r} does not exist; this server has {state.model_name!r}"
         raise ApiError(404, message, param="model", code="model_not_found")
 
 

@@ -34,7 +34,11 @@ from minisgl.server.schema.tree import PromptPath, Tree, TreeNodeUse
 _KEY = {401: "The API key is missing or wrong."}
 _ENGINE = _KEY | {500: "Our mistake; the log says more.", 503: "Loading, draining, dead, or too slow."}
 _BUSY = {429: "Too much runs and waits, or is being sent; `Retry-After` says when to come again."}
-_BODY = _ENGINE | {400: "The request is wrong; `param` names the field.", 413: "The body is too large."} | _BUSY
+_BODY = (
+    _ENGINE
+    | {400: "The request is wrong; `param` names the field.", 413: "The body is too large.", 415: "It is packed."}
+    | _BUSY
+)
 _ASKED = _ENGINE | {400: "The address is wrong; `param` names what of it."}
 _NAME = {403: "A browser sent it to a name that is not this machine's."}
 _LOOKED_AT = _NAME | {429: "Too many look at the engine; `Retry-After` says when to come again."}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
@@ -18,6 +18,8 @@ Field = Literal["prompt", "input_ids", "messages"]
 
 class CachedText(Body, kw_only=True):
     """What may be cached: a text, token ids, or a conversation."""
+
+    PROMPT_IDS: ClassVar[tuple[str, ...]] = ("input_ids",)
 
     model: str | None = None
     prompt: str | None = None

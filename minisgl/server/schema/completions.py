@@ -37,6 +37,7 @@ Prompts = Annotated[
 class CompletionRequest(GeneratingBody, kw_only=True):
     """Prompts that the model goes on with. max_tokens is 16 where none is given."""
 
+    PROMPT_IDS: ClassVar[tuple[str, ...]] = ("prompt",)
     ONLY: ClassVar[dict[str, str]] = Unsupported.ONLY | {"suffix": "only an empty one"}
 
     prompt: Prompts

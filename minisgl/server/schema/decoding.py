@@ -11,7 +11,7 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
-from minisgl.server.errors import ApiError
+from minisgl.server.errors import MAX_MESSAGE_LEN, ApiError
 from minisgl.utils.logging import get_logger
 
 logger = get_logger(__name__)
@@ -26,9 +26,12 @@ class Body(msgspec.Struct, kw_only=True):
 
     ONLY: fields that are known, and taken only where they change nothing: what they may be. What may be nothing but
     null, by its type, need not be there; if it is, by its full name ("a.b"), it says what to do instead.
+
+    PROMPT_IDS: fields that may hold a prompt in token ids.
     """
 
     ONLY: ClassVar[dict[str, str]] = {}
+    PROMPT_IDS: ClassVar[tuple[str, ...]] = ()
 
 
 def decode(raw: bytes, body_type: type[T]) -> T:
@@ -38,7 +41,7 @@ def decode(raw: bytes, body_type: type[T]) -> T:
         with _no_collection():
             body = msgspec.json.decode(raw, type=body_type)
     except msgspec.ValidationError as error:
-        raise _wrong_field(str(error), body_type) from None
+        raise _wrong_field(_shortened(str(error)), body_type) from None
     except RecursionError:
         raise ApiError(400, "the body is nested too deeply") from None
     except ValueError as error:
@@ -58,6 +61,11 @@ def _no_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def _shortened(message: str) -> str:
+    """A message that quotes a value ends with its place."""
+    return message if len(message) <= 2 * MAX_MESSAGE_LEN else f"{message[:100]}...{message[-MAX_MESSAGE_LEN:]}"
 
 
 def _wrong_field(message: str, body_type: type[Body]) -> ApiError:

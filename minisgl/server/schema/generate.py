@@ -82,6 +82,7 @@ class GenerateSampling(msgspec.Struct, kw_only=True):
 class GenerateRequest(Body, kw_only=True):
     """Prompts as text or input_ids, one or a list. In a stream every event has the whole text so far."""
 
+    PROMPT_IDS: ClassVar[tuple[str, ...]] = ("input_ids",)
     ONLY: ClassVar[dict[str, str]] = {
         "audio_data": "only an empty list",
         "image_data": "only an empty list",
