@@ -9,6 +9,7 @@ import numpy as np
 from minisgl.core.errors import FieldError
 from minisgl.core.sampling_params import SamplingParams
 from minisgl.utils.arrays import Int32Array
+from minisgl.utils.math import num_bytes
 
 MIN_PRIORITY, MAX_PRIORITY = -(2**31), 2**31 - 1
 
@@ -71,10 +72,10 @@ class Limits:
     def check_text(self, text: str, longest_token: int) -> None:
         """Raise ContextLengthError, before it is tokenized, when a text is too long whatever its tokens are.
 
-        longest_token: characters of the vocabulary's longest token. The bound is loose, since a tokenizer may also
+        longest_token: bytes of the vocabulary's longest token. The bound is loose, since a tokenizer may also
         shrink a text first (to composed characters, say).
         """
-        at_least = len(text) // (4 * longest_token)
+        at_least = num_bytes(text) // (4 * longest_token)
         if at_least > self.max_seq_len:
             raise ContextLengthError(
                 f"the prompt has {len(text)} characters, so at least {at_least} tokens,"

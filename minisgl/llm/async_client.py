@@ -13,7 +13,7 @@ from minisgl.llm.encoder import Messages, Prompt
 from minisgl.llm.explained import Explained
 from minisgl.llm.run import Mail, OnNews, OnOver, Run
 from minisgl.llm.submission import Delta
-from minisgl.llm.text_threads import in_thread, size_of
+from minisgl.llm.text_threads import in_thread, prompt_size, size_of
 from minisgl.message import Activity, EngineStats, SlowQuestion
 from minisgl.message.questions import AnswerT
 from minisgl.tokenizer import Tokenizer
@@ -53,7 +53,7 @@ class AsyncClient:
         self, prompt: Prompt, params: SamplingParams | None, *, cache_salt: str = "", priority: int = 0
     ) -> Prepared:
         """Tokenize in a thread, and check. ValueError for what can never run (ContextLengthError when too long)."""
-        return await in_thread(len(prompt), self.client.prepare, prompt, params, cache_salt, priority)
+        return await in_thread(prompt_size(prompt), self.client.prepare, prompt, params, cache_salt, priority)
 
     async def prepare_chat(
         self,
@@ -117,7 +117,7 @@ class AsyncClient:
 
     async def probe(self, prompt: Prompt, *, cache_salt: str = "") -> Probe:
         """How much of this prompt is cached now. ValueError for one that can never run."""
-        ids = await in_thread(len(prompt), self.client.encoder.ids, prompt)
+        ids = await in_thread(prompt_size(prompt), self.client.encoder.ids, prompt)
         return await self._probe(ids, cache_salt)
 
     async def probe_chat(self, messages: Messages, template: Mapping[str, Any], *, cache_salt: str = "") -> Probe:
@@ -127,7 +127,7 @@ class AsyncClient:
 
     async def explain(self, prompt: Prompt, *, cache_salt: str = "") -> Explained:
         """Why this prompt's tokens would be computed now, or not. ValueError for one that can never run."""
-        ids = await in_thread(len(prompt), self.client.encoder.ids, prompt)
+        ids = await in_thread(prompt_size(prompt), self.client.encoder.ids, prompt)
         return await self._explain(ids, cache_salt)
 
     async def explain_chat(self, messages: Messages, template: Mapping[str, Any], *, cache_salt: str = "") -> Explained:
@@ -145,7 +145,7 @@ class AsyncClient:
 
     async def place(self, prompt: Prompt, *, cache_salt: str = "") -> Place:
         """Where in the tree this prompt lies. ValueError for one that can never run."""
-        ids = await in_thread(len(prompt), self.client.encoder.ids, prompt)
+        ids = await in_thread(prompt_size(prompt), self.client.encoder.ids, prompt)
         return await self._place(ids, cache_salt)
 
     async def place_chat(self, messages: Messages, template: Mapping[str, Any], *, cache_salt: str = "") -> Place:
@@ -155,7 +155,7 @@ class AsyncClient:
 
     async def purge_cache(self, prefix: Prompt | None = None, *, cache_salt: str | None = "") -> int:
         """As `LLM.purge_cache`."""
-        ids = NO_IDS if prefix is None else await in_thread(len(prefix), self.client.encoder.prefix_ids, prefix)
+        ids = NO_IDS if prefix is None else await in_thread(prompt_size(prefix), self.client.encoder.prefix_ids, prefix)
         return await asyncio.wrap_future(self.client.purge_cache(ids, cache_salt))
 
     async def purge_chat(self, messages: Messages, template: Mapping[str, Any], *, cache_salt: str | None = "") -> int:

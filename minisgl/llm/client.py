@@ -98,11 +98,12 @@ class Client:
         messages, streams = [], []
         for index, prompt in enumerate(prepared):
             params = _for_engine(prompt.params)
+            context = self.tokenizer.context(prompt.input_ids, params.skip_special_tokens)
             for choice, seed in enumerate(_seeds(prompt.params)):
                 uid = next(self._uids)
                 more = (prompt.cache_salt, prompt.priority, prompt.explain)
                 messages.append(UserMsg(uid, prompt.input_ids, params, seed, *more))
-                streams.append(self._stream(uid, index, choice, prompt, keep_text))
+                streams.append(self._stream(uid, index, choice, prompt, keep_text, context))
         return Submission(self._link, self.stats, messages, streams)
 
     def ask_stats(self, recount: bool = False) -> Future[EngineStats]:
@@ -180,9 +181,11 @@ class Client:
         self.limits.check_priority(priority)
         return Prepared(input_ids, params, cache_salt, priority)
 
-    def _stream(self, uid: int, index: int, choice: int, prompt: Prepared, keep_text: bool) -> RequestStream:
+    def _stream(
+        self, uid: int, index: int, choice: int, prompt: Prepared, keep_text: bool, context: Sequence[int]
+    ) -> RequestStream:
         num, params = len(prompt.input_ids), prompt.params
-        return RequestStream(uid, index, choice, num, params, self.tokenizer, self._end_token_ids, keep_text)
+        return RequestStream(uid, index, choice, num, params, self.tokenizer, self._end_token_ids, keep_text, context)
 
 
 def each_params(params: SamplingParams | Sequence[SamplingParams] | None, num_prompts: int) -> list[SamplingParams]:

@@ -31,7 +31,7 @@ class Encoder:
 
     def chat_ids(self, messages: Messages, template: Mapping[str, Any]) -> Int32Array:
         """The same for a conversation, by the model's chat template. template: its variables."""
-        text = self._tokenizer.render(messages, **template)
+        text = self._tokenizer.render_conversation(messages, **template)
         return self._encode(text, self._tokenizer.encode_rendered)
 
     def prefix_ids(self, prefix: Prompt) -> Int32Array:
@@ -43,7 +43,7 @@ class Encoder:
 
     def chat_prefix_ids(self, messages: Messages, template: Mapping[str, Any]) -> Int32Array:
         """The same for conversations that begin with these messages."""
-        text = self._tokenizer.render(messages, **{"add_generation_prompt": False, **template})
+        text = self._tokenizer.render_conversation(messages, **{"add_generation_prompt": False, **template})
         return self._checked_prefix(self._encode(text, self._tokenizer.encode_rendered_prefix))
 
     def _of_text_or_ids(self, given: Prompt, encode: Callable[[str], Int32Array]) -> Int32Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 from minisgl.core import Explanation, SamplingParams, TokenLogprobs
@@ -24,7 +25,8 @@ class Timings(TypedDict):
 class Output(TypedDict, total=False):
     """What was generated for one prompt.
 
-    token_ids: generated, the end token and the tokens of a stop string included, which `text` leaves out.
+    text: what the tokens add to the text of the prompt, so that both joined are the text of all tokens. token_ids:
+    generated, the end token and the tokens of a stop string included, which `text` leaves out.
     cached_tokens: prompt tokens that were not computed. explanation: why the others were, the fields of an
     `Explanation`; where the engine explains, and the prompt ran. logprobs, prompt_logprobs: when asked for. error: only
     when finish_reason is "error". choices: with n > 1, the output of each choice; the first one is repeated at the top.
@@ -47,7 +49,8 @@ class RequestStream:
     """Collects one request's replies. index: of its prompt. choice: of n. finish_reason: None while it runs.
     token_ids: generated so far.
 
-    keep_text: the output is to have text and logprobs; else nobody has them but who takes them.
+    keep_text: the output is to have text and logprobs; else nobody has them but who takes them. context: the end of
+    the prompt that the text depends on, see `Tokenizer.context`.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class RequestStream:
         tokenizer: Tokenizer,
         end_token_ids: frozenset[int],
         keep_text: bool = True,
+        context: Sequence[int] = (),
     ) -> None:
         self.uid = uid
         self.index = index
@@ -71,7 +75,8 @@ class RequestStream:
         self.prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
         self._keep_text = keep_text
         self._hidden_last = frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else end_token_ids)
-        self._text_stream = TextStream(tokenizer, params.stop_strings, params.min_tokens, params.skip_special_tokens)
+        skip = params.skip_special_tokens
+        self._text_stream = TextStream(tokenizer, params.stop_strings, params.min_tokens, skip, context)
         self._text: list[str] = []
         self.token_ids: list[int] = []
         self._num_shown = 0  # of them

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
+from minisgl.llm.encoder import Prompt
 from minisgl.utils.lone_thread import LoneThread
+from minisgl.utils.math import num_bytes
 
-LONG = 2**18  # characters, or tokens: a tenth of a second's work
+LONG = 2**18  # bytes of text, or tokens: a tenth of a second's work
 COUNTED_DEPTH = 5  # of messages: a call's arguments, and what they hold
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -20,14 +22,19 @@ LONG_TEXTS = LoneThread("minisgl-long-texts")
 
 
 async def in_thread(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What the function gives. size: about how many characters or tokens it works on."""
+    """What the function gives. size: about how many bytes of text or tokens it works on."""
     if size < LONG:
         return await asyncio.to_thread(function, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(LONG_TEXTS, partial(function, *args, **kwargs))
 
 
+def prompt_size(prompt: Prompt) -> int:
+    """Bytes of a text, or the number of token ids."""
+    return num_bytes(prompt) if isinstance(prompt, str) else len(prompt)
+
+
 def size_of(value: Any) -> int:
-    """Characters in the strings of JSON's objects, and some for each object. What is nested deeper does not count.
+    """Bytes of the strings in JSON's objects, and some for each object. What is nested deeper does not count.
 
     Counted no further than to LONG, because there may be millions.
     """
@@ -41,7 +48,7 @@ def size_of(value: Any) -> int:
 
 def _sizes(value: Any, depth: int) -> Iterator[int]:
     if isinstance(value, str):
-        yield len(value)
+        yield num_bytes(value)
     elif depth and isinstance(value, Mapping):
         yield 64
         for item in value.values():

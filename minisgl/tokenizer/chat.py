@@ -147,7 +147,7 @@ def render_chat(
     """
     if reserved := sorted(RESERVED & variables.keys()):
         raise ValueError(f"not a chat template variable: {', '.join(reserved)}")
-    template = _chosen(source.chat_template, chat_template, tools is not None)
+    template = chosen_template(source.chat_template, chat_template, tools is not None)
     if continue_final_message and add_generation_prompt:
         raise ValueError("continue_final_message and add_generation_prompt exclude each other")
     chat = plain_messages(messages)
@@ -164,8 +164,8 @@ def render_chat(
         raise ValueError(f"the chat template refused the messages: {reason}{_suspect(chat)}") from error
 
 
-def _chosen(own: Templates, given: str | None, has_tools: bool) -> str:
-    """The template to use: the one given, or what a model's own are for."""
+def chosen_template(own: Templates, given: str | None, has_tools: bool) -> str:
+    """The template to use: the one given, or what a model's own are for. ValueError if there is none."""
     if isinstance(own, Mapping):
         name = ("tool_use" if has_tools and "tool_use" in own else "default") if given is None else given
         template = own.get(name, given)

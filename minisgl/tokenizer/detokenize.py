@@ -15,14 +15,15 @@ from minisgl.tokenizer.tokenizer import Tokenizer
 class IncrementalDetokenizer:
     """Gives the text of one request as its tokens come.
 
-    The pushed texts and the flushed one, joined, are `tokenizer.decode(all ids, skip_special_tokens)`. A character
-    is given once, when its last byte has come; U+FFFD only where decoding everything has it too.
+    The pushed texts and the flushed one, joined, are `tokenizer.decode_behind(context, all ids, skip_special_tokens)`.
+    A character is given once, when its last byte has come; U+FFFD only where decoding everything has it too.
+    context: see `Tokenizer.context`.
     """
 
-    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True) -> None:
+    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool = True, context: Sequence[int] = ()) -> None:
         self._hidden = tokenizer.special_ids if skip_special_tokens else frozenset()
         backend = tokenizer.backend
-        self._decoder: _Decoder = _Bytes(backend) if tokenizer.is_byte_level else _Window(backend)
+        self._decoder: _Decoder = _Bytes(backend) if tokenizer.is_byte_level else _Window(tokenizer, context)
 
     def push(self, token_ids: Sequence[int]) -> str:
         """The text that is now certain; often "", when a character is not complete."""
@@ -66,11 +67,11 @@ class _Window:
     for its end, since one bad byte turns the whole run into U+FFFD.
     """
 
-    def __init__(self, backend: tokenizers.Tokenizer) -> None:
-        self._backend = backend
-        self._byte_ids = {backend.token_to_id(f"<0x{byte:02X}>") for byte in range(256)} - {None}
-        self._window: list[int] = []
-        self._given = ""
+    def __init__(self, tokenizer: Tokenizer, context: Sequence[int]) -> None:
+        self._backend = tokenizer.backend
+        self._byte_ids = tokenizer.byte_ids
+        self._window = list(context)
+        self._given = tokenizer.text_before(context)
 
     def push(self, token_ids: Sequence[int]) -> str:
         known = [i for i in token_ids if self._backend.id_to_token(i) is not None]

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
+from minisgl.utils.math import num_bytes
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
@@ -65,7 +67,7 @@ class GGUFTokenizer:
     """What `Tokenizer` reads of a Hugging Face object, under the same names.
 
     special_tokens_map: such as {"eos_token": "</s>"}. chat_template: one, several by name, or none. longest_token: in
-    characters.
+    bytes.
     """
 
     backend_tokenizer: Tokenizer
@@ -151,7 +153,8 @@ def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> GGUFTokenizer:
     backend.add_special_tokens([AddedToken(token, special=True) for token in named.values() if token not in added])
     if affixes := _affixes(ggml):
         backend.post_processor = affixes
-    return GGUFTokenizer(backend, named, _chat_template(metadata), max(map(len, ggml.tokens), default=1))
+    size = len if ggml.kind == "gpt2" else num_bytes  # in GPT-2's spelling each character is a byte
+    return GGUFTokenizer(backend, named, _chat_template(metadata), max(map(size, ggml.tokens), default=1))
 
 
 def _chat_template(metadata: Mapping[str, Any]) -> str | dict[str, str] | None:

@@ -29,15 +29,21 @@ class TextStream:
     within the text of the first min_tokens tokens does not count; so, as with end tokens, the earliest token that
     can end a text is number min_tokens + 1. Only ids whose text belongs to the answer are pushed: the caller removes
     the end token, or leaves it to skip_special_tokens (it then counts in num_tokens).
-    stop: none of them empty.
+    stop: none of them empty. context: the end of the prompt, see `Tokenizer.context`.
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, stop: Sequence[str] = (), min_tokens: int = 0, skip_special_tokens: bool = True
+        self,
+        tokenizer: Tokenizer,
+        stop: Sequence[str] = (),
+        min_tokens: int = 0,
+        skip_special_tokens: bool = True,
+        context: Sequence[int] = (),
     ) -> None:
         self._tokenizer = tokenizer
         self._skip_special_tokens = skip_special_tokens
-        self._detokenizer = IncrementalDetokenizer(tokenizer, skip_special_tokens)
+        self._context = context
+        self._detokenizer = IncrementalDetokenizer(tokenizer, skip_special_tokens, context)
         self._stops = StopStrings(stop)
         self._min_tokens = min_tokens
         self._num_tokens = 0
@@ -65,7 +71,7 @@ class TextStream:
     def _plain(self, token_ids: Sequence[int], final: bool) -> str:
         """Their text, where no stop string is looked for."""
         if final and self._num_tokens == 0:  # all at once is half the work, and others have the interpreter meanwhile
-            return self._tokenizer.decode(token_ids, self._skip_special_tokens)
+            return self._tokenizer.decode_behind(self._context, token_ids, self._skip_special_tokens)
         text = self._detokenizer.push(token_ids)
         return text + self._detokenizer.flush() if final else text
 

@@ -10,28 +10,36 @@ import numpy as np
 import tokenizers
 
 from minisgl.tokenizer.chat import render_chat
+from minisgl.tokenizer.conversation import Conversations
 from minisgl.tokenizer.gguf_tokenizer import GGUFTokenizer
 from minisgl.utils.arrays import Int32Array
+from minisgl.utils.math import num_bytes
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
+
+_MAX_CONTEXT = 64  # tokens: a run of bytes as long is no text
 
 
 class Tokenizer:
     """A model's tokenizer, safe between threads.
 
-    vocab_size: added tokens included. special_ids: the ids that `decode` leaves out. longest_token: in characters.
-    is_byte_level: tokens are bytes in GPT-2's spelling.
+    vocab_size: added tokens included. special_ids: the ids that `decode` leaves out. longest_token: in bytes.
+    is_byte_level: tokens are bytes in GPT-2's spelling. byte_ids: of sentencepiece's tokens for single bytes.
     """
 
     def __init__(self, source: PreTrainedTokenizerFast | GGUFTokenizer) -> None:
         self._source = source
         self.backend: tokenizers.Tokenizer = source.backend_tokenizer
+        _encode_all(self.backend)  # files keep the truncation and padding that somebody trained with
+        self._conversations = Conversations()
+        self._plain: tokenizers.Tokenizer | None = None
         self.vocab_size: int = self.backend.get_vocab_size(with_added_tokens=True)
-        self.longest_token = _longest_token(source)
         added = self.backend.get_added_tokens_decoder()
         self.special_ids = frozenset(token_id for token_id, token in added.items() if token.special)
         self.is_byte_level = _decoder_kinds(self.backend.decoder) == ["ByteLevel"]
+        self.longest_token = _longest_token(source, self.is_byte_level)
+        self.byte_ids = frozenset(self.backend.token_to_id(f"<0x{byte:02X}>") for byte in range(256)) - {None}
 
     @property
     def hf(self) -> PreTrainedTokenizerFast:
@@ -71,6 +79,13 @@ class Tokenizer:
         """The text of which `apply_chat_template` makes ids; it may be much longer than the messages."""
         return render_chat(self._source, messages, add_generation_prompt=add_generation_prompt, **kwargs)
 
+    def render_conversation(self, messages: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
+        """As `render`, for a request: roles that the template does not know become ones that it does.
+
+        Raises FieldError naming messages[i] for text that the template would drop. See `Conversations`.
+        """
+        return self._conversations.render(self._source, messages, **{"add_generation_prompt": True, **kwargs})
+
     def encode_rendered(self, text: str) -> Int32Array:
         """[N] int32: the ids of a text that a chat template has written, in which BOS stands already, if any."""
         return self._ids(text, add_special_tokens=False)
@@ -93,6 +108,33 @@ class Tokenizer:
         texts: list[str] = self.backend.decode_batch([[int(i) for i in token_ids]], skip_special_tokens)
         return texts[0]
 
+    def context(self, prompt_ids: Int32Array, skip_special_tokens: bool = True) -> list[int]:
+        """The end of a prompt that the text of an answer to it depends on, for `decode_behind`.
+
+        Decoders of the sentencepiece kind strip the space of the very first token, which an answer's is not. For
+        byte-level tokenizers it is empty.
+        """
+        if self.is_byte_level:
+            return []
+        hidden = self.special_ids if skip_special_tokens else frozenset()
+        end: list[int] = []
+        for token_id in map(int, prompt_ids[::-1]):
+            if token_id in hidden or self.backend.id_to_token(token_id) is None:
+                continue
+            end.append(token_id)
+            if token_id not in self.byte_ids or len(end) == _MAX_CONTEXT:  # a run of bytes is decoded as a whole
+                break
+        return end[::-1]
+
+    def decode_behind(self, context: Sequence[int], token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """The text that these ids add to that of `context`, see there."""
+        text = self.decode([*context, *token_ids], skip_special_tokens)
+        return text[len(self.text_before(context)) :]
+
+    def text_before(self, context: Sequence[int]) -> str:
+        """The text of a context, without a character at its end that the answer may complete."""
+        return self.decode(context, skip_special_tokens=False).rstrip("\ufffd") if context else ""
+
     def _ids(self, text: str, add_special_tokens: bool) -> Int32Array:
         _refuse_lone_surrogate(text)
         # A batch of one: it lets go of the interpreter lock, which `encode` keeps for seconds if the text is long.
@@ -114,20 +156,31 @@ class Tokenizer:
     def _plain_backend(self) -> tokenizers.Tokenizer:
         """One that cuts and pads nothing: a user's hf(text, truncation=True) leaves that on in `backend`.
 
-        It is not turned off there, since another thread may be encoding with it.
+        It is not turned off there, since another thread may be encoding with it. The copy is made once.
         """
         backend = self.backend
         if backend.truncation is None and backend.padding is None and not backend.encode_special_tokens:
             return backend
-        plain = tokenizers.Tokenizer.from_str(backend.to_str())
-        plain.no_truncation()
-        plain.no_padding()
-        plain.encode_special_tokens = False
+        plain = self._plain
+        if plain is None or plain.get_vocab_size() != backend.get_vocab_size():  # the user added tokens
+            plain = tokenizers.Tokenizer.from_str(backend.to_str())
+            _encode_all(plain)
+            self._plain = plain
         return plain
 
 
-def _longest_token(source: PreTrainedTokenizerFast | GGUFTokenizer) -> int:
-    return source.longest_token if isinstance(source, GGUFTokenizer) else max(map(len, source.get_vocab()), default=1)
+def _encode_all(backend: tokenizers.Tokenizer) -> None:
+    """Have it encode whole texts and nothing else, and special tokens as their ids."""
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = False
+
+
+def _longest_token(source: PreTrainedTokenizerFast | GGUFTokenizer, is_byte_level: bool) -> int:
+    if isinstance(source, GGUFTokenizer):
+        return source.longest_token
+    size = len if is_byte_level else num_bytes  # in GPT-2's spelling each character is a byte
+    return max(map(size, source.get_vocab()), default=1)
 
 
 def _decoder_kinds(decoder: Any) -> list[str]:

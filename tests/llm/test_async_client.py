@@ -228,9 +228,9 @@ def test_many_readers_of_many_loops_share_one_client() -> None:
 
 def test_a_template_that_writes_far_too_much_is_refused_before_it_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
     client = make_engine_client(tokenizer=Tokenizer(make_tokenizer()))
-    client.tokenizer.hf.chat_template = "{{ messages[0].content * 1000000 }}"
+    client.tokenizer.hf.chat_template = "{{ messages[0].content * 100000 }}"
     monkeypatch.setattr(client.tokenizer, "encode_rendered", lambda text: pytest.fail("it was tokenized"))
-    with pytest.raises(ContextLengthError, match="100000000 characters"):
+    with pytest.raises(ContextLengthError, match="10000000 characters"):
         asyncio.run(client.prepare_chat([{"role": "user", "content": "x" * 100}], None, {}))
 
 

@@ -125,9 +125,19 @@ def test_a_chunk_with_nan_is_not_kept_for_others(tiny: Path, overlap: str) -> No
         llm.cache_manager.check_integrity()
 
 
-def test_a_text_that_is_too_long_by_far_is_refused_before_it_is_tokenized(llm: LLM) -> None:
-    with pytest.raises(ValueError, match=r"20000000 characters, so at least .* context length is 512"):
-        llm.generate("x" * 20_000_000)
+@pytest.mark.parametrize("char", ["x", "é", "世", "🦀"])
+def test_a_text_that_is_too_long_by_far_is_refused_before_it_is_tokenized(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch, char: str
+) -> None:
+    """Whatever its script: the bound is on bytes, as those of tokens are."""
+    monkeypatch.setattr(llm.client.tokenizer, "_plain_backend", lambda: pytest.fail("it was tokenized"))
+    num_bytes = 4 * llm.client.tokenizer.longest_token * 513
+    text = char * (num_bytes // len(char.encode()) + 1)
+    for prompt in (text, [text]):
+        with pytest.raises(ValueError, match=rf"{len(text)} characters, so at least 513 .* context length is 512"):
+            llm.generate(prompt)
+    with pytest.raises(ValueError, match=r"characters, so at least 51\d tokens"):
+        llm.chat([{"role": "user", "content": text}])
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from support.scripted_link import make_engine_client
 
 from minisgl.core import Limits, SamplingParams
-from minisgl.llm.text_threads import LONG, in_thread, size_of
+from minisgl.llm.text_threads import LONG, in_thread, prompt_size, size_of
 
 
 @pytest.mark.parametrize("kind", ["prompt", "chat"])
@@ -75,6 +75,12 @@ def test_the_size_of_messages_is_that_of_their_texts() -> None:
     for _ in range(100_000):
         nested = [nested]
     assert size_of(nested) < 10
+
+
+def test_sizes_are_in_bytes() -> None:
+    assert size_of(["世" * 100]) == size_of(["x" * 300])
+    assert prompt_size("世" * 100) == 300
+    assert prompt_size([1, 2, 3]) == 3
 
 
 def test_a_size_is_counted_no_further_than_it_matters() -> None:

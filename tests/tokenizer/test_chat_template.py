@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 from support.chat_templates import make_tokenizer
 
-from minisgl.tokenizer.chat_template import plain
+from minisgl.tokenizer import chat_template
+from minisgl.tokenizer.chat_template import BASE_STEPS, MAX_CHARS, MAX_SECONDS, STEPS_A_MESSAGE, plain
 
 TOKENS = ("<s>", "</s>")
 USER = {"role": "user", "content": " hi "}
@@ -148,3 +150,64 @@ def test_the_user_may_give_the_tokenizer_another_template() -> None:
     tokenizer.hf.chat_template = "{{ eos_token }}"
     tokenizer.hf.eos_token = "<s>"
     assert tokenizer.render([USER]) == "<s>"
+
+
+ENDLESS = {
+    "loops": "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+    "a recursive loop": "{% for i in [1] recursive %}{% if loop.depth < 40 %}{{ loop([1, 2]) }}{% endif %}{% endfor %}",
+    "macros": "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(40) }}",
+}
+
+
+@pytest.mark.parametrize("template", ENDLESS.values(), ids=ENDLESS.keys())
+def test_a_template_without_end_is_stopped_after_a_number_of_steps(template: str) -> None:
+    steps = BASE_STEPS + STEPS_A_MESSAGE + 4
+    with pytest.raises(ValueError, match=f"the chat template refused the messages: .* {steps} steps"):
+        make_tokenizer(template, TOKENS).render([USER])
+
+
+def test_a_step_that_takes_long_is_stopped_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = itertools.count(step=MAX_SECONDS + 1)
+    monkeypatch.setattr(chat_template.time, "monotonic", lambda: next(times))
+    template = "{% for i in range(10000) %}{{ i }}{% endfor %}"
+    with pytest.raises(ValueError, match="it does not end within 10 s"):
+        make_tokenizer(template, TOKENS).render([USER])
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for i in range(99999) %}{{ 'x' * 10000 }}{% endfor %}",
+        "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+        "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}",
+        "{% set n = namespace(x=[1]) %}{% for i in range(60) %}{% set n.x = n.x + n.x %}{% endfor %}",
+        "{{ messages[0].content * 10**12 }}",
+        "{{ 10**12 * [messages] }}",
+        "{{ (messages | length + 9) ** (10 ** 9) }}",
+    ],
+)
+def test_a_template_that_makes_too_much_is_stopped_before_it_has_it(template: str) -> None:
+    with pytest.raises(ValueError, match=f"it writes more than {MAX_CHARS} characters"):
+        make_tokenizer(template, TOKENS).render([USER])
+
+
+def test_a_template_that_goes_over_all_messages_for_each_of_them_is_not_stopped() -> None:
+    template = "{% for m in messages %}{% for n in messages %}{% endfor %}{{ m.content }}{% endfor %}"
+    text = make_tokenizer(template, TOKENS).render([{"role": "user", "content": "x"}] * 1000)
+    assert text == "x" * 1000
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for m in messages %}{{ loop.index ~ '/' ~ loop.length ~ loop.last ~ loop.previtem }}{% endfor %}",
+        "{% for m in messages if m.role == 'user' %}{{ loop.revindex }}{% else %}none{% endfor %}",
+        "{% for key, value in messages[0].items() %}{{ key + value }}{% endfor %}",
+        "{% for m in nothing %}{% else %}none{% endfor %}{{ 1 + 2.5 }}{{ [1] + [2] }}{{ 2 * 'ab' }}{{ 2 ** 10 }}",
+        "{% for part in ['a', ['b', ['c']]] recursive %}{{ loop(part) if part is not string else part }}{% endfor %}",
+        "{% macro f(x) %}{{ x ~ caller() }}{% endmacro %}{% call f(1) %}{{ 2 }}{% endcall %}",
+        "{{ 'a' ~ none ~ 1 ~ nothing }}",
+    ],
+)
+def test_counting_steps_changes_nothing_that_a_template_writes(template: str) -> None:
+    assert check(template, [USER, REPLY]) != ""

@@ -1,5 +1,6 @@
 from collections.abc import Iterable
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -143,3 +144,35 @@ def test_the_window_stays_small_over_a_long_text(tiny_spm, monkeypatch):
     for _ in range(500):
         detokenizer.push(tiny_spm.hf.convert_tokens_to_ids(["▁ab"]))
     assert max(decoded) <= 2
+
+
+@settings(max_examples=200, deadline=None)
+@given(prompt=st.lists(st.integers(0, 269), max_size=8), chunks=st.lists(st.lists(st.integers(259, 269)), max_size=6))
+def test_an_answer_is_what_its_tokens_add_to_the_text_of_the_prompt(tiny_spm, prompt, chunks):
+    prompt = [*prompt, 259 + 5]  # a word, so that no character is cut in two
+    ids = [i for chunk in chunks for i in chunk]
+    context = tiny_spm.context(np.array(prompt, np.int32))
+    detokenizer = IncrementalDetokenizer(tiny_spm, context=context)
+    text = "".join([*map(detokenizer.push, chunks), detokenizer.flush()])
+    assert tiny_spm.decode(prompt) + text == tiny_spm.decode([*prompt, *ids])
+    assert tiny_spm.decode_behind(context, ids) == text
+
+
+def test_a_hidden_token_at_the_end_of_a_prompt_is_no_context(tiny_spm):
+    word, space, end = tiny_spm.hf.convert_tokens_to_ids(["▁ab", "▁", "</s>"])
+    assert tiny_spm.context(np.array([word, end, end], np.int32)) == [word]
+    assert tiny_spm.context(np.array([word, end], np.int32), skip_special_tokens=False) == [end]
+    assert tiny_spm.context(np.array([end], np.int32)) == []
+    assert tiny_spm.decode_behind([space], [word]) == " ab"
+
+
+def test_an_answer_completes_a_character_that_the_prompt_began(tiny_spm):
+    first, second, third = bytes_of(tiny_spm, "世")
+    context = tiny_spm.context(np.array([264, first, second], np.int32))
+    assert context == [264, first, second]
+    detokenizer = IncrementalDetokenizer(tiny_spm, context=context)
+    assert detokenizer.push([third]) + detokenizer.push([264]) + detokenizer.flush() == "世 ab"[0:1] + "ab"
+
+
+def test_byte_level_tokenizers_need_no_context(tiny):
+    assert tiny.context(tiny.encode("hello hello")) == []

@@ -1,7 +1,11 @@
+import copy
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import tokenizers
+
+from minisgl.tokenizer import Tokenizer, load_tokenizer
 
 
 def test_encode_gives_int32_ids(tiny):
@@ -108,3 +112,35 @@ def test_one_word_has_no_prefix(kind, request):
 def test_a_lone_surrogate_has_no_prefix(tiny):
     with pytest.raises(ValueError, match=r"U\+D800"):
         tiny.encode_prefix("hello \ud800")
+
+
+@pytest.mark.parametrize("kind", ["truncation", "padding", "special tokens as text"])
+def test_what_a_training_script_saved_with_a_tokenizer_is_turned_off_once(tmp_path, bos_tokenizer, monkeypatch, kind):
+    hf = copy.deepcopy(bos_tokenizer.hf)
+    if kind == "truncation":
+        hf.backend_tokenizer.enable_truncation(2)
+    elif kind == "padding":
+        hf.backend_tokenizer.enable_padding(length=64, pad_id=0, pad_token="<s>")
+    else:
+        hf.split_special_tokens = True
+    hf.save_pretrained(tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
+    monkeypatch.setattr(tokenizers.Tokenizer, "from_str", lambda text: pytest.fail("it was copied"))
+    text = "<s>hello hello hello"
+    assert tokenizer.encode(text).tolist() == bos_tokenizer.encode(text).tolist()
+    assert tokenizer.encode_rendered_prefix(text).tolist() == bos_tokenizer.encode_rendered_prefix(text).tolist()
+
+
+def test_a_tokenizer_that_a_user_left_cutting_is_copied_once(bos_tokenizer, monkeypatch):
+    tokenizer = Tokenizer(copy.deepcopy(bos_tokenizer.hf))
+    ids = tokenizer.encode("hello hello").tolist()
+    tokenizer.hf("hello", truncation=True, max_length=1)
+    assert tokenizer.encode("hello hello").tolist() == ids
+    monkeypatch.setattr(tokenizers.Tokenizer, "from_str", lambda text: pytest.fail("it was copied again"))
+    assert tokenizer.encode("hello hello").tolist() == ids
+
+
+def test_the_longest_token_is_counted_in_bytes(tiny, tiny_spm):
+    assert tiny.longest_token == len("<note>")
+    assert tiny_spm.longest_token == len("<0x00>") == len("▁▁".encode())
+    assert Tokenizer(tiny_spm.hf).longest_token == 6

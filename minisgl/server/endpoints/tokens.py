@@ -15,9 +15,10 @@ from minisgl.server.schema.template import template_kwargs
 from minisgl.server.schema.tokens import DetokenizeRequest, TokenizeRequest
 from minisgl.server.stream.logprobs import token_name
 from minisgl.tokenizer import TokenBytes, Tokenizer
+from minisgl.utils.math import num_bytes
 
-MAX_CHARS = 2**20  # tokenizing takes up to 300 bytes a character
-CHARS_A_TOKEN = 8  # about twice what there are
+MAX_BYTES = 2**20  # of a text: tokenizing takes up to 300 bytes of memory for each
+BYTES_A_TOKEN = 8  # about twice what there are
 
 
 async def tokenize(request: Request) -> Response:
@@ -60,20 +61,12 @@ async def _text_ids(engine: EngineClient, body: TokenizeRequest) -> list[int]:
     """Longer than the context, if need be: who asks may want to cut it. ApiError 400 beyond all measure."""
     text, limits = body.prompt, engine.limits
     assert text is not None, "neither prompt nor messages"
-    allowed = max(MAX_CHARS, CHARS_A_TOKEN * limits.max_seq_len)
-    if len(text) > allowed:
-        raise ApiError(
-            400, f"prompt: {len(text)} characters; at most {allowed} are tokenized at a time", param="prompt"
-        )
+    allowed, size = max(MAX_BYTES, BYTES_A_TOKEN * limits.max_seq_len), num_bytes(text)
+    if size > allowed:
+        raise ApiError(400, f"prompt: {size} bytes of UTF-8; at most {allowed} are tokenized at a time", param="prompt")
     special = body.add_special_tokens is None or body.add_special_tokens
-    return await in_thread(len(text), _encode, engine.tokenizer, text, special)
-
-
-def _encode(tokenizer: Tokenizer, text: str, add_special_tokens: bool) -> list[int]:
-    """`backend` keeps no state while it encodes."""
-    (encoding,) = tokenizer.backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)
-    ids: list[int] = encoding.ids
-    return ids
+    encode = engine.tokenizer.encode if special else engine.tokenizer.encode_rendered
+    return [int(token_id) for token_id in await in_thread(size, encode, text)]
 
 
 async def _chat_ids(engine: EngineClient, body: TokenizeRequest) -> list[int]:

@@ -64,8 +64,10 @@ class CompletionAnswer(OpenAIAnswer[CompletionChoice]):
 
     def _maker(self, index: int) -> CompletionLogprobsMaker:
         if index not in self._makers:
-            skip = self.prepared[index // self._n].params.skip_special_tokens
-            self._makers[index] = CompletionLogprobsMaker(self._tokenizer, skip)
+            prepared, tokenizer = self.prepared[index // self._n], self._tokenizer
+            skip = prepared.params.skip_special_tokens
+            begins = self._echo or not tokenizer.context(prepared.input_ids, skip)
+            self._makers[index] = CompletionLogprobsMaker(tokenizer, skip, begins)
         return self._makers[index]
 
     def _logprobs(self, index: int, tokens: Sequence[TokenLogprobs]) -> CompletionLogprobs | None:

@@ -38,9 +38,14 @@ class ChatLogprobsMaker:
 
 
 class CompletionLogprobsMaker:
-    """The form of completions: lists side by side. Follows one choice, since offsets count from its text's start."""
+    """The form of completions: lists side by side. Follows one choice, since offsets count from its text's start.
 
-    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool) -> None:
+    begins: the choice begins with the first token of all, which may lose a space (sentencepiece).
+    """
+
+    def __init__(self, tokenizer: Tokenizer, skip_special_tokens: bool, begins: bool = False) -> None:
+        self._tokenizer = tokenizer
+        self._begins = begins and not tokenizer.is_byte_level
         self._bytes = TokenBytes(tokenizer)
         self._hidden = tokenizer.special_ids if skip_special_tokens else frozenset()
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
@@ -54,6 +59,7 @@ class CompletionLogprobsMaker:
         self._offset = text_len
 
     def add(self, tokens: Iterable[TokenLogprobs]) -> None:
+        """The next tokens of the choice."""
         for token in tokens:
             top = {self._name(token.token_id): token.logprob}
             for token_id, logprob in token.top:
@@ -73,7 +79,15 @@ class CompletionLogprobsMaker:
         made.top_logprobs.append(ready(top))
         made.text_offset.append(self._offset)
         if token_id not in self._hidden:
-            self._offset += len(self._utf8.decode(self._bytes(token_id)))
+            self._offset += len(self._utf8.decode(self._raw(token_id)))
+            self._begins = False
 
     def _name(self, token_id: int) -> str:
-        return token_name(self._bytes(token_id))
+        return token_name(self._raw(token_id))
+
+    def _raw(self, token_id: int) -> bytes:
+        """Bytes that a token adds to the text where it stands now."""
+        raw = self._bytes(token_id)
+        if self._begins and raw.startswith(b" ") and not self._tokenizer.decode([token_id]).startswith(" "):
+            return raw[1:]
+        return raw

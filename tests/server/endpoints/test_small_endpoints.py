@@ -68,11 +68,12 @@ def test_nothing_and_very_much_are_tokenized_too(api: Api) -> None:
 
 
 def test_a_text_beyond_all_measure_is_not_tokenized(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "MAX_CHARS", 10)
-    error = api.error(400, "/tokenize", prompt="x" * (512 * 8 + 1))
-    assert error["param"] == "prompt"
-    assert "4097" in error["message"]
-    assert "4096" in error["message"]
+    monkeypatch.setattr(tokens, "MAX_BYTES", 10)
+    for prompt in ("x" * (512 * 8 + 1), "é" * (512 * 4) + "x"):
+        error = api.error(400, "/tokenize", prompt=prompt)
+        assert error["param"] == "prompt"
+        assert "4097 bytes" in error["message"]
+        assert "4096" in error["message"]
     assert api.whole("/tokenize", prompt="x" * 512 * 8)["count"] == 512 * 8
 
 

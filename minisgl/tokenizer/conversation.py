@@ -1,0 +1,187 @@
+"""A conversation written by a model's template with nothing lost: roles that the template does not know become ones
+that it does, and a message whose text it drops is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
+
+from minisgl.core import FieldError
+from minisgl.tokenizer.chat import Templated, chosen_template, plain_messages, render_chat
+
+Chat = list[dict[str, Any]]
+Casting = Callable[[Chat], Chat]
+
+_KNOWS_DEVELOPER = re.compile(r"""["']developer["']""")
+_EVIDENCE = 16  # characters: a text as long is found in a prompt only because it was written there
+_MAX_PATTERNS = 4096
+
+
+class Conversations:
+    """Renders conversations by the templates of `source`. Safe between threads.
+
+    A `developer` message stays one where the template names that role. Elsewhere it becomes a system message in its
+    place; where the template takes none there, a user turn; where turns must alternate, a part of the user turn beside
+    it. A `function` message becomes a `tool` message where the template knows that role only.
+    """
+
+    def __init__(self) -> None:
+        self._clean: set[object] = set()  # templates and roles of messages, of which short texts were written too
+
+    def render(self, source: Templated, messages: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
+        """The text of a chat. kwargs: as for `render_chat`.
+
+        Raises FieldError naming messages[i] for text, or a tool call, that would leave no trace in the prompt
+        (reasoning may go), and ValueError for what `render_chat` refuses.
+        """
+        chat = plain_messages(messages)
+        template = chosen_template(source.chat_template, kwargs.get("chat_template"), kwargs.get("tools") is not None)
+        problems: list[ValueError] = []
+        for name, cast in _castings(chat, template):
+            try:
+                text = render_chat(source, cast(chat), **kwargs)
+            except ValueError as error:
+                problems.append(error)
+                continue
+            lost = self._lost(source, chat, cast, (template, name), text, kwargs)
+            if lost is None:
+                return text
+            problems.append(_dropped(chat, lost))
+        raise _worst(chat, problems)
+
+    def _lost(
+        self, source: Templated, chat: Chat, cast: Casting, key: tuple[str, str], text: str, kwargs: Mapping[str, Any]
+    ) -> int | None:
+        """The first message of which something left no trace in `text`.
+
+        Long texts are looked for in it. Whether short ones are written is found out once for each sequence of roles, by
+        texts with marks, and so is the fate of those that were not found as they are.
+        """
+        place = 0
+        unsure = False
+        for i, message in enumerate(chat):
+            if any(name not in text for name in _called(message)):
+                return i
+            said = message["content"].strip()
+            if len(said) < _EVIDENCE:
+                unsure = unsure or said != ""
+                continue
+            found = text.find(said, place)
+            if found < 0:
+                return self._unmarked(source, chat, cast, kwargs)
+            place = found + len(said)
+        pattern = (*key, kwargs.get("tools") is not None, *((m["role"], bool(m.get("tool_calls"))) for m in chat))
+        if not unsure or pattern in self._clean:
+            return None
+        lost = self._unmarked(source, chat, cast, kwargs)
+        if lost is None:
+            if len(self._clean) >= _MAX_PATTERNS:
+                self._clean.clear()
+            self._clean.add(pattern)
+        return lost
+
+    def _unmarked(self, source: Templated, chat: Chat, cast: Casting, kwargs: Mapping[str, Any]) -> int | None:
+        """The first message whose text is not written, told by a mark behind each."""
+        marks = [f"9041{i:06}1409" if message["content"].strip() else "" for i, message in enumerate(chat)]
+        marked = [{**message, "content": message["content"] + mark} for message, mark in zip(chat, marks, strict=True)]
+        try:
+            text = render_chat(source, cast(marked), **{**kwargs, "continue_final_message": False})
+        except ValueError:  # the template reads what is in the texts
+            return None
+        return next((i for i, mark in enumerate(marks) if mark not in text), None)
+
+
+def _called(message: Mapping[str, Any]) -> Iterator[str]:
+    """Names of the functions that an assistant's message calls."""
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") if isinstance(call, Mapping) else None
+        if isinstance(function, Mapping) and isinstance(function.get("name"), str):
+            yield function["name"]
+
+
+def _dropped(chat: Chat, i: int) -> FieldError:
+    role = chat[i]["role"]
+    what = f"messages[{i}] (role {role!r}): the model's chat template would leave it out of the prompt"
+    return FieldError(f"messages[{i}]", what)
+
+
+def _worst(chat: Chat, problems: Sequence[ValueError]) -> ValueError:
+    """What to say when no casting was right: which message has the role that the template takes in no form."""
+    if len(problems) > 1:
+        i = next(i for i, message in enumerate(chat) if message["role"] in ("developer", "function"))
+        field = f"messages[{i}].role"
+        return FieldError(
+            field, f"{field} is {chat[i]['role']!r}, which the model's chat template takes in no form: {problems[0]}"
+        )
+    return problems[0]
+
+
+# ---- roles in other words
+
+
+def _castings(chat: Chat, template: str) -> Iterator[tuple[str, Casting]]:
+    """What to try, the best first, each with a name; the chat as it is where all of its roles are usual."""
+    roles = {message["role"] for message in chat}
+    functions = (_as_it_is, _functions_as_tools) if "function" in roles else (_as_it_is,)
+    developers: tuple[Casting, ...] = (_as_it_is,)
+    if "developer" in roles:
+        developers = (_all_system, _first_system, _first_system_others_joined, _all_user, _all_joined)
+        if _KNOWS_DEVELOPER.search(template):
+            developers = (_as_it_is, *developers)
+    for developer, function in product(developers, functions):
+        yield f"{developer.__name__} {function.__name__}", partial(_in_turn, function, developer)
+
+
+def _in_turn(first: Casting, second: Casting, chat: Chat) -> Chat:
+    return second(first(chat))
+
+
+def _as_it_is(chat: Chat) -> Chat:
+    return chat
+
+
+def _functions_as_tools(chat: Chat) -> Chat:
+    return [{**message, "role": "tool"} if message["role"] == "function" else message for message in chat]
+
+
+def _all_system(chat: Chat) -> Chat:
+    return [_with_role(message, "system") for message in chat]
+
+
+def _first_system(chat: Chat) -> Chat:
+    return [_with_role(message, "user" if i else "system") for i, message in enumerate(chat)]
+
+
+def _first_system_others_joined(chat: Chat) -> Chat:
+    return [_with_role(chat[0], "system"), *_all_joined(chat[1:])]
+
+
+def _all_user(chat: Chat) -> Chat:
+    return [_with_role(message, "user") for message in chat]
+
+
+def _all_joined(chat: Chat) -> Chat:
+    """Each developer's text before that of the next user turn, or behind that of the last, or a turn of its own."""
+    made: Chat = []
+    waiting: list[str] = []
+    for message in chat:
+        if message["role"] == "developer":
+            waiting.append(message["content"])
+        elif message["role"] == "user" and waiting:
+            made.append({**message, "content": "\n\n".join([*waiting, message["content"]])})
+            waiting = []
+        else:
+            made.append(message)
+    if waiting and made and made[-1]["role"] == "user":
+        made[-1] = {**made[-1], "content": "\n\n".join([made[-1]["content"], *waiting])}
+    elif waiting:
+        made.append({"role": "user", "content": "\n\n".join(waiting)})
+    return made
+
+
+def _with_role(message: dict[str, Any], role: str) -> dict[str, Any]:
+    return {**message, "role": role} if message["role"] == "developer" else message
