@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from minisgl.utils.output_file import fault_of
+from minisgl.utils.output_file import errors_name, fault_of
 
 
 def check_writable(flag: str, path: Path | None) -> None:
@@ -18,4 +18,5 @@ def check_writable(flag: str, path: Path | None) -> None:
 
 def write_json(path: Path | None, summary: Mapping[str, Any]) -> None:
     if path is not None:
-        path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")
+        with errors_name(path):
+            path.write_text(json.dumps(summary, indent=1) + "\n", encoding="utf-8")

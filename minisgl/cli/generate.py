@@ -17,6 +17,7 @@ from minisgl.cli.prompts import GivenPrompt, read_prompts, tokenize
 from minisgl.cli.report import Output, Totals, choices_of, cut_at, error_of, is_utf8, json_line
 from minisgl.cli.session import load_llm, printable
 from minisgl.core import SamplingParams
+from minisgl.utils.output_file import errors_name
 from minisgl.utils.progress import ProgressBar
 
 if TYPE_CHECKING:
@@ -123,7 +124,8 @@ class _Job:
 @contextlib.contextmanager
 def _open_output(path: Path | None) -> Iterator[IO[str]]:
     if path is None:
-        yield sys.stdout
+        with errors_name(Path("standard output")):
+            yield sys.stdout
         return
-    with path.open("w", encoding="utf-8") as sink:
+    with errors_name(path), path.open("w", encoding="utf-8") as sink:
         yield sink

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minisgl.cli.files import check_writable
+from minisgl.utils.output_file import errors_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +64,8 @@ def draw(path: Path, title: str, panels: Sequence[Panel]) -> None:
         for axes, panel in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
             panel(axes)
         undated = {"Date": None} if path.suffix.lower() == ".svg" else {}
-        figure.savefig(path, dpi=144, metadata=undated)
+        with errors_name(path):
+            figure.savefig(path, dpi=144, metadata=undated)
 
 
 def distribution(title: str, unit: str, values: Mapping[str, Sequence[float]]) -> Panel:

@@ -18,6 +18,7 @@ from minisgl.cli.server_flags import DEFAULT_URL, ApiKey, Url, open_client
 from minisgl.cli.session import say
 from minisgl.core.picture import MAX_PICTURE_NODES
 from minisgl.server.schema.tree import Tree
+from minisgl.utils.output_file import errors_name
 
 ENDINGS = {".txt": "text", ".json": "json", ".dot": "dot", ".html": "html"}
 FORMATS = tuple(ENDINGS.values())
@@ -55,7 +56,8 @@ def run(
     if not _shows_texts(tree):
         say("sizes only: a server shows texts if it was started with `minisgl serve --ui-show-text`")
     if output is not None:
-        output.write_text(drawn, encoding="utf-8")
+        with errors_name(output):
+            output.write_text(drawn, encoding="utf-8")
     else:
         sys.stdout.write(drawn)
 

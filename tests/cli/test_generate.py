@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.needs import FULL_DEVICE
 from support.terminal import impatient_terminal
 
 from minisgl.cli import main
@@ -110,6 +111,15 @@ def test_the_output_file_takes_the_lines_and_stdout_stays_empty(run, fake_llm, t
     done = run("generate", "--output", str(path), "hello", "世界")
     assert done.out == ""
     assert [json.loads(line)["prompt"] for line in path.read_text(encoding="utf-8").splitlines()] == ["hello", "世界"]
+
+
+@FULL_DEVICE
+def test_output_that_finds_no_room_says_where(run, fake_llm, tmp_path: Path):
+    path = tmp_path / "out.jsonl"
+    path.symlink_to("/dev/full")
+    done = run("generate", "--output", str(path), "hello")
+    assert done.code == 2
+    assert done.err.splitlines()[-1] == f"error: {path}: No space left on device"
 
 
 def test_several_prompts_as_text_are_told_apart(run, fake_llm):

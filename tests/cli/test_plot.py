@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.needs import FULL_DEVICE
 
 from minisgl.cli.plot import bars, check_plot, distribution, draw, grouped_bars, rates
 
@@ -45,6 +46,13 @@ def test_the_same_numbers_are_the_same_file(tmp_path: Path) -> None:
 def test_a_png_is_one(tmp_path: Path) -> None:
     draw(tmp_path / "all.PNG", "title", PANELS[2:3])
     assert (tmp_path / "all.PNG").read_bytes().startswith(b"\x89PNG")
+
+
+@FULL_DEVICE
+def test_a_picture_that_finds_no_room_names_its_file(tmp_path: Path) -> None:
+    (tmp_path / "full.svg").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"No space left on device: '.*full\.svg'"):
+        draw(tmp_path / "full.svg", "title", PANELS[2:3])
 
 
 def test_a_rate_is_what_was_done_over_the_time_that_it_took() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.acting_link import step_at
 from support.chrome_trace import arrows_of, check_trace, of, read_trace, slices_of, states_of
+from support.needs import FULL_DEVICE
 from support.serving import Serving
 
 from minisgl.core import BatchOutput, BatchResult, ForwardInput
@@ -166,6 +167,16 @@ def test_a_disk_that_is_full_ends_the_trace_and_nothing_else(
         trace.close()
     assert "the trace breaks off" in caplog.text
     assert "the trace lacks" in caplog.text
+
+
+@FULL_DEVICE
+def test_a_trace_that_finds_no_room_names_its_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "trace.json").symlink_to("/dev/full")
+    serving = Serving()
+    trace = traced(serving, tmp_path / "trace.json")
+    assert serving.generate([[1, 2, 3]])
+    trace.close()
+    assert f"the trace breaks off: [Errno 28] No space left on device: '{tmp_path / 'trace.json'}'" in caplog.text
 
 
 def test_a_disk_that_has_stopped_is_not_waited_for_to_no_end(

