@@ -43,7 +43,9 @@ class ServerConfig:
         "show texts there and under /inspect, of anybody's prompts and answers, to everybody who may use the server",
     )
     otlp_endpoint: str | None = option(
-        None, "address of a collector that gets a trace span a request, by OTLP over HTTP (default: no traces)"
+        None,
+        "address of a collector that gets a trace span a request, by OTLP over HTTP"
+        " (default: OTEL_EXPORTER_OTLP_ENDPOINT, else no traces)",
     )
 
     def __post_init__(self) -> None:

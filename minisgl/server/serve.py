@@ -71,10 +71,10 @@ def _hooks(server: ServerConfig, model_name: str) -> Iterator[tuple[Metrics, lis
     """Who is told of every request that is over. The last spans are sent on the way out."""
     metrics = Metrics()
     hooks: list[CloseHook] = [metrics.count, log_request]
-    if server.otlp_endpoint is None:
+    tracing = start_tracing(server.otlp_endpoint, model_name)
+    if tracing is None:
         yield metrics, hooks
         return
-    tracing = start_tracing(server.otlp_endpoint, model_name)
     try:
         yield metrics, [*hooks, tracing]
     finally:
