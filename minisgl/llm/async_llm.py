@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Hashable, Mapping
 from functools import partial
 from typing import Any
 
 from minisgl.core import SamplingParams
 from minisgl.llm.async_client import AsyncClient
 from minisgl.llm.client import Prepared
-from minisgl.llm.encoder import Messages, Prompt
+from minisgl.llm.encoder import Messages, Prompt, is_batch
 from minisgl.llm.llm import LLM
 from minisgl.llm.run import Run
 from minisgl.llm.stream import Output
 from minisgl.llm.submission import Delta
+
+_CHAT_KEYWORDS = ("sampling_params", "request_id", "cache_salt", "priority")
 
 
 class AsyncLLM:
@@ -59,11 +61,12 @@ class AsyncLLM:
         request_id: Hashable = None,
         cache_salt: str = "",
         priority: int = 0,
-        **template: Any,
+        template: Mapping[str, Any] | None = None,
+        **keywords: Any,
     ) -> Output:
-        """The model's next message in a conversation."""
+        """The model's next message in one conversation. template, keywords: as for `LLM.chat`."""
         named: dict[str, Any] = {"request_id": request_id, "cache_salt": cache_salt, "priority": priority}
-        return await _output_of(self.stream_chat(messages, sampling_params, **named, **template))
+        return await _output_of(self.stream_chat(messages, sampling_params, template=template, **named, **keywords))
 
     def stream(
         self,
@@ -86,11 +89,15 @@ class AsyncLLM:
         request_id: Hashable = None,
         cache_salt: str = "",
         priority: int = 0,
-        **template: Any,
+        template: Mapping[str, Any] | None = None,
+        **keywords: Any,
     ) -> AsyncGenerator[Delta, None]:
-        """Deltas of the model's next message as they come."""
+        """Deltas of the model's next message as they come. template, keywords: as for `LLM.chat`."""
+        if is_batch(messages):
+            raise ValueError("messages are several conversations: an AsyncLLM takes one a call, and many calls at once")
+        variables = self.client.client.encoder.template_kwargs(template, keywords, _CHAT_KEYWORDS)
         prepare = partial(
-            self.client.prepare_chat, messages, sampling_params, template, cache_salt=cache_salt, priority=priority
+            self.client.prepare_chat, messages, sampling_params, variables, cache_salt=cache_salt, priority=priority
         )
         return self._follow(prepare, request_id)
 

@@ -8,6 +8,7 @@ from typing import Any
 from minisgl.engine.config import EngineConfig
 from minisgl.env import ENV
 from minisgl.scheduler.config import SchedulerConfig
+from minisgl.utils.spelling import nearest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,10 @@ class LLMConfig:
         engine = {field.name for field in fields(EngineConfig)}
         scheduler = {field.name for field in fields(SchedulerConfig)}
         if unknown := sorted(set(kwargs) - engine - scheduler):
-            raise TypeError(f"unknown option {', '.join(unknown)}; known are {', '.join(sorted(engine | scheduler))}")
+            meant = [nearest(name, sorted(engine | scheduler)) for name in unknown]
+            hint = f"; did you mean {', '.join(filter(None, meant))}?" if any(meant) else ""
+            known = ", ".join(sorted(engine | scheduler))
+            raise TypeError(f"unknown option {', '.join(unknown)}{hint}; known are {known}")
         return cls(
             engine=EngineConfig(**{name: value for name, value in kwargs.items() if name in engine}),
             scheduler=SchedulerConfig(**{name: value for name, value in kwargs.items() if name in scheduler}),

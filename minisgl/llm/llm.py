@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import queue
 import weakref
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
 
 from minisgl.core import BatchOutput, ForwardInput, SamplingParams
 from minisgl.engine.spec import EngineSpec
 from minisgl.llm.assembly import assemble
 from minisgl.llm.client import Client, Prepared, Probe, each_params
 from minisgl.llm.config import LLMConfig
-from minisgl.llm.encoder import Messages, Prompt, Prompts, each_prompt
+from minisgl.llm.encoder import Messages, Prompt, Prompts, each_prompt, is_batch, numbered
 from minisgl.llm.explained import Explained
 from minisgl.llm.router import Arrival
 from minisgl.llm.stream import Output
@@ -28,6 +28,7 @@ from minisgl.utils.progress import ProgressBar
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
+_CHAT_KEYWORDS = ("sampling_params", "stream", "use_tqdm", "cache_salt", "priority")
 Params = SamplingParams | Sequence[SamplingParams] | None
 
 
@@ -120,7 +121,8 @@ class LLM:
     ) -> list[Output] | Generator[Delta, None, None]:
         """The outputs, one for each prompt, in their order; with `stream` an iterator of deltas as they come.
 
-        prompts: texts or token ids, one or many. sampling_params: one for all, or one for each; never changed.
+        prompts: texts or token ids, one or many; or what a Hugging Face tokenizer or its chat template gives, see
+        `encoder.each_prompt`. sampling_params: one for all, or one for each; never changed.
         All prompts are checked before any is computed: ValueError for one that can never run. Closing the iterator
         aborts what still runs. EngineDied if the engine does. use_tqdm: a bar on stderr, if that is a terminal
         and it takes long; None: for more than one prompt. cache_salt: only requests of the same one share cached
@@ -129,9 +131,10 @@ class LLM:
         """
         given = each_prompt(prompts)
         params = each_params(sampling_params, len(given))
-        prepared = [
-            self.client.prepare(prompt, each, cache_salt, priority) for prompt, each in zip(given, params, strict=True)
-        ]
+        prepared = []
+        for index, (prompt, each) in enumerate(zip(given, params, strict=True)):
+            with numbered("prompt", index, len(given)):
+                prepared.append(self.client.prepare(prompt, each, cache_salt, priority))
         return self._follow(prepared) if stream else self._collect(prepared, use_tqdm)
 
     @overload
@@ -141,40 +144,72 @@ class LLM:
         sampling_params: SamplingParams | None = None,
         *,
         stream: Literal[False] = False,
+        use_tqdm: bool | None = None,
         cache_salt: str = "",
         priority: int = 0,
-        **template: Any,
+        template: Mapping[str, Any] | None = None,
+        **keywords: Any,
     ) -> Output: ...
 
     @overload
     def chat(
         self,
-        messages: Messages,
-        sampling_params: SamplingParams | None = None,
+        messages: Sequence[Messages],
+        sampling_params: Params = None,
         *,
-        stream: Literal[True],
+        stream: Literal[False] = False,
+        use_tqdm: bool | None = None,
         cache_salt: str = "",
         priority: int = 0,
-        **template: Any,
+        template: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> list[Output]: ...
+
+    @overload
+    def chat(
+        self,
+        messages: Messages | Sequence[Messages],
+        sampling_params: Params = None,
+        *,
+        stream: Literal[True],
+        use_tqdm: bool | None = None,
+        cache_salt: str = "",
+        priority: int = 0,
+        template: Mapping[str, Any] | None = None,
+        **keywords: Any,
     ) -> Generator[Delta, None, None]: ...
 
     def chat(
         self,
-        messages: Messages,
-        sampling_params: SamplingParams | None = None,
+        messages: Messages | Sequence[Messages],
+        sampling_params: Params = None,
         *,
         stream: bool = False,
+        use_tqdm: bool | None = None,
         cache_salt: str = "",
         priority: int = 0,
-        **template: Any,
-    ) -> Output | Generator[Delta, None, None]:
-        """The model's next message in a conversation, by its own chat template.
+        template: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> Output | list[Output] | Generator[Delta, None, None]:
+        """The model's next message in a conversation, by its own chat template; for a list of conversations a list.
 
-        messages: [{"role": ..., "content": ...}, ...]. template: variables of the template. Errors, cache_salt and
-        priority as in `generate`.
+        messages: [{"role": ..., "content": ...}, ...], or a list of such. sampling_params: one for all, or one for
+        each conversation. keywords: `tools`, `documents`, `chat_template`, `add_generation_prompt` and
+        `continue_final_message`, as transformers' `apply_chat_template` has them, and variables that the template
+        reads; any other, and a field of SamplingParams, is a TypeError. template: variables that the template may read
+        or not, of which only a slip for one that it reads is a TypeError. Everything else as in `generate`.
         """
-        prepared = self.client.prepare_chat(messages, sampling_params, template, cache_salt, priority)
-        return self._follow([prepared]) if stream else self._collect([prepared], use_tqdm=False)[0]
+        variables = self.client.encoder.template_kwargs(template, keywords, _CHAT_KEYWORDS)
+        chats = [cast(Messages, messages)] if not is_batch(messages) else cast("Sequence[Messages]", messages)
+        params = each_params(sampling_params, len(chats))
+        prepared = []
+        for index, (chat, each) in enumerate(zip(chats, params, strict=True)):
+            with numbered("conversation", index, len(chats)):
+                prepared.append(self.client.prepare_chat(chat, each, variables, cache_salt, priority))
+        if stream:
+            return self._follow(prepared)
+        outputs = self._collect(prepared, use_tqdm)
+        return outputs if is_batch(messages) else outputs[0]
 
     def probe(self, prompt: Prompt, *, cache_salt: str = "") -> Probe:
         """How much of this prompt `generate` would find cached now, without running it, and without refreshing it.
@@ -183,9 +218,11 @@ class LLM:
         """
         return self._probe(self.client.encoder.ids(prompt), cache_salt)
 
-    def probe_chat(self, messages: Messages, *, cache_salt: str = "", **template: Any) -> Probe:
-        """The same for `chat`."""
-        return self._probe(self.client.encoder.chat_ids(messages, template), cache_salt)
+    def probe_chat(
+        self, messages: Messages, *, cache_salt: str = "", template: Mapping[str, Any] | None = None, **keywords: Any
+    ) -> Probe:
+        """The same for `chat`, with its keywords."""
+        return self._probe(self._chat_ids(messages, template, keywords), cache_salt)
 
     def explain(self, prompt: Prompt, *, cache_salt: str = "") -> Explained:
         """Why `generate` would have to compute this prompt's tokens now, or not; nothing is refreshed by the question.
@@ -194,9 +231,11 @@ class LLM:
         """
         return self._explain(self.client.encoder.ids(prompt), cache_salt)
 
-    def explain_chat(self, messages: Messages, *, cache_salt: str = "", **template: Any) -> Explained:
-        """The same for `chat`."""
-        return self._explain(self.client.encoder.chat_ids(messages, template), cache_salt)
+    def explain_chat(
+        self, messages: Messages, *, cache_salt: str = "", template: Mapping[str, Any] | None = None, **keywords: Any
+    ) -> Explained:
+        """The same for `chat`, with its keywords."""
+        return self._explain(self._chat_ids(messages, template, keywords), cache_salt)
 
     def purge_cache(self, prefix: Prompt | None = None, *, cache_salt: str | None = "") -> int:
         """Let no later request use what is cached now and begins with `prefix`; the number of tokens freed at once.
@@ -225,6 +264,12 @@ class LLM:
     def _forward(self, forward_input: ForwardInput) -> BatchOutput:
         """Every batch passes here once; replace it on the instance to watch batches go by."""
         return self._parts.forward(forward_input)
+
+    def _chat_ids(
+        self, messages: Messages, template: Mapping[str, Any] | None, keywords: Mapping[str, Any]
+    ) -> Int32Array:
+        encoder = self.client.encoder
+        return encoder.chat_ids(messages, encoder.template_kwargs(template, keywords, ("cache_salt",)))
 
     def _probe(self, ids: Int32Array, cache_salt: str) -> Probe:
         return Probe(len(ids), self.client.ask_cached(ids, cache_salt).result())

@@ -6,7 +6,8 @@ So nobody waits behind a long text but another one, and memory is bounded: token
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -29,8 +30,11 @@ async def in_thread(size: int, function: Callable[P, T], *args: P.args, **kwargs
 
 
 def prompt_size(prompt: Prompt) -> int:
-    """Bytes of a text, or the number of token ids."""
-    return num_bytes(prompt) if isinstance(prompt, str) else len(prompt)
+    """Bytes of a text, or the number of token ids; 1 for what is no prompt."""
+    if isinstance(prompt, str):
+        return num_bytes(prompt)
+    ids = prompt.get("input_ids") if isinstance(prompt, Mapping) else prompt
+    return len(ids) if isinstance(ids, Sequence) else math.prod(getattr(ids, "shape", ()))
 
 
 def size_of(value: Any) -> int:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from minisgl.core import FieldError
 from minisgl.utils.json_outline import JsonSizeError, Outline, is_cheap
+from minisgl.utils.spelling import likely, nearest
 
 Templates = str | Mapping[str, str] | None  # one, several by name, or none
 
 # Arguments of transformers' apply_chat_template that are no template variables: what comes out is ours to decide.
 RESERVED = {"conversation", "tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict"}
 RESERVED |= {"return_assistant_tokens_mask", "sanitize_control_tokens", "tokenizer_kwargs"}
+# Keywords of `render_chat` besides the variables of a template.
+ARGUMENTS = dict.fromkeys(
+    ("add_generation_prompt", "chat_template", "continue_final_message", "documents", "messages", "template", "tools"),
+    "",
+)
+_SPECIAL_TOKENS = frozenset(f"{kind}_token" for kind in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 _COMMON_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 
 
@@ -137,17 +144,21 @@ def render_chat(
     add_generation_prompt: bool,
     chat_template: str | None = None,
     tools: Sequence[Any] | None = None,
+    documents: Sequence[Any] | None = None,
     continue_final_message: bool | str = False,
+    template: Mapping[str, Any] | None = None,
     **variables: Any,
 ) -> str:
     """The text of a chat by a template of `source`. Raises ValueError whatever goes wrong inside the template.
 
     chat_template: another one, or the name of one of several. tools: JSON schemas or functions.
     continue_final_message: the text ends where the last message's content does, or its field of that name.
+    variables: of the template, which must name them. template: variables that it may name or not; only what looks like
+    a slip for one that it names is refused. TypeError for a variable that is refused.
     """
-    if reserved := sorted(RESERVED & variables.keys()):
-        raise ValueError(f"not a chat template variable: {', '.join(reserved)}")
-    template = chosen_template(source.chat_template, chat_template, tools is not None)
+    chosen = chosen_template(source.chat_template, chat_template, tools is not None)
+    read = template_variables(chosen) if variables or template else None
+    check_variables(read, variables, template or {})
     if continue_final_message and add_generation_prompt:
         raise ValueError("continue_final_message and add_generation_prompt exclude each other")
     chat = plain_messages(messages)
@@ -155,13 +166,53 @@ def render_chat(
 
     continued = "content" if continue_final_message is True else continue_final_message or None
     try:
-        given = {"tools": None if tools is None else schemas(tools), "documents": None, **variables}
-        given["add_generation_prompt"] = add_generation_prompt
-        return render(template, chat, {**source.special_tokens_map, **given}, continued)
+        given: dict[str, Any] = {"tools": None if tools is None else schemas(tools), "documents": documents}
+        given |= {**(template or {}), **variables, "add_generation_prompt": add_generation_prompt}
+        return render(chosen, chat, {**source.special_tokens_map, **given}, continued)
     except Exception as error:  # the template is a program that came with the model: it may raise anything
         said = str(error) or type(error).__name__
         reason = said.encode(errors="backslashreplace").decode()  # it may quote a lone surrogate
         raise ValueError(f"the chat template refused the messages: {reason}{_suspect(chat)}") from error
+
+
+def check_variables(
+    read: Collection[str] | None, named: Iterable[str], others: Iterable[str], also: Mapping[str, str] = ARGUMENTS
+) -> None:
+    """Raise TypeError for a name in `named` that the template does not read, with the one that was probably meant.
+
+    read: as `template_variables`. others: names that it need not read; of them only a slip for one that it reads is
+    refused. also: keywords of the function that was called, each with a remark.
+    """
+    if reserved := sorted({*RESERVED.intersection(named), *(RESERVED | ARGUMENTS.keys()).intersection(others)}):
+        raise TypeError(f"not a chat template variable: {', '.join(reserved)}")
+    if read is None:
+        return
+    known = {**dict.fromkeys(read, ""), **also}
+    for name in named:
+        if name not in read and name not in _SPECIAL_TOKENS:
+            variables = ", ".join(sorted(set(read) - ARGUMENTS.keys() - _SPECIAL_TOKENS)) or "none"
+            hint = f"; did you mean {meant!r}{known[meant]}?" if (meant := nearest(name, known)) else ""
+            raise TypeError(f"unknown keyword {name!r}; variables of the chat template: {variables}{hint}")
+    for name in others:
+        if meant := misspelt_variable(read, name):
+            raise TypeError(f"{name!r} is no variable of the chat template; did you mean {meant!r}?")
+
+
+def misspelt_variable(read: Collection[str], name: str) -> str | None:
+    """The variable that a template reads and that this name is a slip for; None if there is none."""
+    return likely(name, {*read, *_SPECIAL_TOKENS})
+
+
+def template_variables(template: str) -> frozenset[str] | None:
+    """Names of the variables that a template reads; None for one that cannot be compiled, as rendering it says."""
+    from jinja2.exceptions import TemplateError
+
+    from minisgl.tokenizer.chat_template import variables_of
+
+    try:
+        return variables_of(template)
+    except (TemplateError, RecursionError):
+        return None
 
 
 def chosen_template(own: Templates, given: str | None, has_tools: bool) -> str:

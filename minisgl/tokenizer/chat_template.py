@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from jinja2 import Template, nodes
+from jinja2 import Template, meta, nodes
 from jinja2.exceptions import SecurityError, TemplateError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
@@ -134,6 +134,14 @@ def _up_to_mark(rendered: str, text: str) -> str:
     place = rendered.rindex(_MARK.strip())
     before = rendered[:place]
     return before if rendered.startswith(_MARK, place) else before.rstrip()  # it trims messages
+
+
+@lru_cache(maxsize=16)
+def variables_of(template: str) -> frozenset[str]:
+    """Names of the variables that a template reads, `messages` left out. Raises jinja2's error for a broken one."""
+    environment = ImmutableSandboxedEnvironment(extensions=[_Generation, loopcontrols])
+    names = meta.find_undeclared_variables(environment.parse(template))
+    return frozenset(names - environment.globals.keys() - {"messages", "raise_exception", "strftime_now"})
 
 
 # ---- what templates find

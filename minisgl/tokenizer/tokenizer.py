@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tokenizers
 
-from minisgl.tokenizer.chat import render_chat
+from minisgl.tokenizer.chat import chosen_template, render_chat, template_variables
 from minisgl.tokenizer.conversation import Conversations
 from minisgl.tokenizer.gguf_tokenizer import GGUFTokenizer
 from minisgl.utils.arrays import Int32Array
@@ -70,8 +70,9 @@ class Tokenizer:
         """[N] int32: the ids of a chat as the model's own template writes it; the template writes BOS, if any.
 
         messages: in OpenAI's form, see `chat.plain_messages`; they are not changed. kwargs: `tools`,
-        `continue_final_message`, and variables of the template. Raises ValueError, naming messages[i] where it can,
-        for messages that the template cannot take, and for a model without a template.
+        `continue_final_message` and others of `chat.render_chat`, and variables of the template; TypeError for a name
+        that it does not read, unless in `template={...}`. Raises ValueError, naming messages[i] where it can, for
+        messages that the template cannot take, and for a model without a template.
         """
         return self.encode_rendered(self.render(messages, add_generation_prompt, **kwargs))
 
@@ -85,6 +86,13 @@ class Tokenizer:
         Raises FieldError naming messages[i] for text that the template would drop. See `Conversations`.
         """
         return self._conversations.render(self._source, messages, **{"add_generation_prompt": True, **kwargs})
+
+    def template_variables(self, chat_template: str | None = None, has_tools: bool = False) -> frozenset[str] | None:
+        """Names of the variables that the chat template reads; None for one that cannot be compiled.
+
+        chat_template: as for `render`. ValueError for a model without a template.
+        """
+        return template_variables(chosen_template(self._source.chat_template, chat_template, has_tools))
 
     def encode_rendered(self, text: str) -> Int32Array:
         """[N] int32: the ids of a text that a chat template has written, in which BOS stands already, if any."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from minisgl import LLM, AsyncLLM, SamplingParams
@@ -34,6 +35,30 @@ def test_a_stream_joins_to_the_output(tiny: Path) -> None:
             chunks = [chunk async for chunk in llm.stream_chat([{"role": "user", "content": "hi"}], SHORT)]
             assert "".join(chunk["text"] for chunk in chunks) == chunks[-1]["output"]["text"]
             assert (await llm.chat([{"role": "user", "content": "hi"}], SHORT))["text"] == chunks[-1]["output"]["text"]
+
+    asyncio.run(main())
+
+
+def test_keywords_are_those_of_an_llm_and_prompts_too(tiny: Path) -> None:
+    hi = [{"role": "user", "content": "hi"}]
+
+    async def main() -> None:
+        async with AsyncLLM(str(tiny), num_page_override=512) as llm:
+            for call in (llm.chat, llm.stream_chat):
+                with pytest.raises(TypeError, match="max_tokens is a field of SamplingParams"):
+                    await call(hi, max_tokens=3)  # type: ignore[misc]
+                with pytest.raises(TypeError, match="unknown keyword 'stream'"):
+                    await call(hi, SHORT, stream=True)  # type: ignore[misc]
+                with pytest.raises(ValueError, match="several conversations"):
+                    await call([hi, hi], SHORT)  # type: ignore[misc, list-item]
+            plain = await llm.chat(hi, SHORT)
+            assert (await llm.chat(hi, SHORT, template={"any": 1}))["token_ids"] == plain["token_ids"]
+            ids = await llm.generate([72, 105], SHORT)
+            for prompt in (np.array([[72, 105]]), {"input_ids": [72, 105, 0], "attention_mask": [1, 1, 0]}):
+                assert (await llm.generate(prompt, SHORT))["token_ids"] == ids["token_ids"]
+            for wrong in (np.array(5), 5, {"input_ids": None}, {"a": 1}):
+                with pytest.raises(ValueError, match="token ids"):
+                    await llm.generate(wrong, SHORT)  # type: ignore[arg-type]
 
     asyncio.run(main())
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from support.terminal import impatient_terminal
+from transformers import BatchEncoding
 
 from minisgl import LLM, SamplingParams
 from minisgl.core import BatchOutput, ForwardInput
@@ -152,6 +153,159 @@ def test_chat_uses_the_template(llm: LLM) -> None:
     assert out["prompt_tokens"] == len(llm.tokenizer("<s>user: hi</s><s>").input_ids)
     streamed = list(llm.chat([{"role": "user", "content": "hi"}], SHORT, stream=True))
     assert "".join(chunk["text"] for chunk in streamed) == out["text"]
+
+
+def test_several_chats_are_answered_in_their_order(llm: LLM) -> None:
+    chats = [[{"role": "user", "content": f"hi {i}"}] for i in range(3)]
+    alone = [llm.chat(chat, SHORT) for chat in chats]
+    together = llm.chat(chats, SHORT)
+    assert [out["token_ids"] for out in together] == [out["token_ids"] for out in alone]
+    each = [SamplingParams(max_tokens=n, ignore_eos=True) for n in (1, 2, 3)]
+    assert [len(out["token_ids"]) for out in llm.chat(tuple(chats), each, use_tqdm=False)] == [1, 2, 3]
+    assert [out["prompt_tokens"] for out in llm.chat(chats[:1], SHORT)] == [alone[0]["prompt_tokens"]]
+    deltas = list(llm.chat(chats, SHORT, stream=True))
+    for index, out in enumerate(alone):
+        assert "".join(delta["text"] for delta in deltas if delta["index"] == index) == out["text"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "params", "message"),
+    [
+        ([[{"role": "user", "content": "a"}], []], None, "conversation 1: messages is empty"),
+        ([[{"role": "user", "content": "a"}], [{"role": "user"}]], None, r"conversation 1: messages\[0\].content"),
+        (
+            [[{"role": "user", "content": "a"}], {"role": "user", "content": "a"}],
+            None,
+            "conversation 1: messages must be",
+        ),
+        ([[{"role": "user", "content": "a"}]] * 3, [SHORT], "1 sampling_params were given for 3 prompts"),
+        ([{"role": "user", "content": "a"}], [SHORT, SHORT], "2 sampling_params were given for 1 prompts"),
+        ([], None, "messages is empty"),
+        ("hi", None, "messages must be a list"),
+    ],
+)
+def test_wrong_chats_are_refused_before_anything_runs(llm: LLM, messages: object, params: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        llm.chat(messages, params)  # type: ignore[call-overload]
+    assert llm.stats()["prompts"] == 0
+
+
+HI = [{"role": "user", "content": "hi"}]
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {}}}
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        (
+            {"max_tokens": 3},
+            r"max_tokens is a field of SamplingParams: chat\(messages, SamplingParams\(max_tokens=\.\.\.\)\)",
+        ),
+        ({"stop": "x"}, "stop is a field of SamplingParams"),
+        ({"temprature": 1}, "'temprature'.*did you mean 'temperature', a field of SamplingParams"),
+        ({"cache_slat": "x"}, "'cache_slat'.*did you mean 'cache_salt'"),
+        ({"enable_thinking": False}, "unknown keyword 'enable_thinking'; variables of the chat template: none"),
+        ({"chat_template_kwargs": {}}, "chat_template_kwargs is template={...} here"),
+        ({"tools": [TOOL]}, "reads no tools"),
+        ({"template": "x"}, "not a mapping"),
+        ({"template": {"tools": [TOOL]}}, "not a chat template variable: tools"),
+    ],
+)
+def test_an_unknown_keyword_of_a_chat_is_a_type_error(llm: LLM, keywords: dict[str, object], message: str) -> None:
+    for call in (llm.chat, llm.probe_chat, llm.explain_chat):
+        with pytest.raises(TypeError, match=message):
+            call(HI, **keywords)  # type: ignore[operator]
+    assert llm.stats()["prompts"] == 0
+
+
+def test_variables_of_the_template_reach_it(llm: LLM) -> None:
+    plain = llm.chat(HI, SHORT)["prompt_tokens"]
+    assert llm.chat(HI, SHORT, tools=None, documents=[], template={"enable_thinking": False})["prompt_tokens"] == plain
+    llm.tokenizer.chat_template = (
+        "{{ messages[0].content }}{{ mood }}{% if tools %}{{ tools[0].function.name }}{% endif %}"
+    )
+    assert llm.chat(HI, SHORT, mood="!!!")["prompt_tokens"] == len("hi!!!")
+    assert llm.chat(HI, SHORT, template={"mood": "!!", "other": 1}, tools=[TOOL])["prompt_tokens"] == len("hi!!f")
+    assert llm.chat([HI, HI], SHORT, mood="!")[1]["prompt_tokens"] == len("hi!")
+    assert llm.chat(HI, SHORT, chat_template="{{ more }}{{ messages[0].content }}", more="12")["prompt_tokens"] == 4
+
+
+IDS = [[72, 101, 108], [72, 105, 2]]
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        {"input_ids": IDS[0]},
+        {"input_ids": IDS[0], "attention_mask": [1, 1, 1], "token_type_ids": [0, 0, 0]},
+        {"input_ids": [0, *IDS[0]], "attention_mask": [0, 1, 1, 1]},
+        {"input_ids": torch.tensor([IDS[0]]), "attention_mask": torch.ones(1, 3, dtype=torch.int64)},
+        {"input_ids": np.array([[*IDS[0], 9, 9]]), "attention_mask": np.array([[1, 1, 1, 0, 0]])},
+        BatchEncoding({"input_ids": [IDS[0]]}),
+        torch.tensor(IDS[0]),
+        torch.tensor([IDS[0]]),
+        np.array([IDS[0]], np.uint16),
+        tuple(IDS[0]),
+        list(torch.tensor(IDS[0])),
+    ],
+    ids=repr,
+)
+def test_what_a_tokenizer_gives_is_a_prompt(llm: LLM, one: object) -> None:
+    wanted = llm.generate([IDS[0], IDS[1]], SHORT)
+    (out,) = llm.generate(one, SHORT)  # type: ignore[call-overload]
+    assert out["token_ids"] == wanted[0]["token_ids"]
+    assert out["prompt_tokens"] == 3
+    outs = llm.generate([one, IDS[1], "abc"], SHORT)  # type: ignore[list-item]
+    assert [each["token_ids"] for each in outs[:2]] == [each["token_ids"] for each in wanted]
+    assert llm.probe(one) == (3, 2)  # type: ignore[arg-type]
+    assert llm.explain(one).explanation.hit == 2  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("tensors", [None, "pt", "np"])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_of_a_batch_is_left_out(llm: LLM, tensors: str | None, side: str) -> None:
+    tokenizer = llm.tokenizer
+    tokenizer.pad_token, tokenizer.padding_side = "</s>", side
+    chats = [[{"role": "user", "content": text}] for text in ("a", "a longer one")]
+    made = tokenizer.apply_chat_template(
+        chats, add_generation_prompt=True, padding=True, return_dict=True, return_tensors=tensors
+    )
+    assert len(made["input_ids"][0]) == len(made["input_ids"][1])
+    outs = llm.generate(made, SHORT)
+    assert [out["prompt_tokens"] for out in outs] == [out["prompt_tokens"] for out in llm.chat(chats, SHORT)]
+    assert [out["token_ids"] for out in outs] == [out["token_ids"] for out in llm.chat(chats, SHORT)]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        (torch.tensor([1.0, 2.0]), r"token ids, not shape \[2\], dtype torch.float32"),
+        (np.array([[1.0, 2.0]]), "token ids, not .*float64"),
+        (torch.tensor([1, 2], dtype=torch.bfloat16), "token ids, not .*bfloat16"),
+        (torch.tensor([True]), "token ids, not .*bool"),
+        (torch.tensor(5), r"shape \[n\], or \[b, n\] for b prompts, not \[\]"),
+        (torch.ones(1, 1, 2, dtype=torch.int64), r"shape \[n\], or \[b, n\] for b prompts, not \[1, 1, 2\]"),
+        (torch.tensor(IDS), r"one array of shape \[2, 3\] may hold padding.*attention_mask"),
+        ({"input_ids": np.array(IDS)}, r"one array of shape \[2, 3\] may hold padding"),
+        (torch.tensor([]), "empty prompt"),
+        (torch.empty(1, 0, dtype=torch.int64), "empty prompt"),
+        ({"input_ids": []}, "empty prompt"),
+        ({"input_ids": IDS[0], "attention_mask": [0, 0, 0]}, "empty prompt"),
+        ({"input_ids": IDS[0], "attention_mask": [1, 1]}, r"attention_mask has shape \[2\], the input_ids \[3\]"),
+        ({"input_ids": IDS, "attention_mask": [[1, 1, 1]]}, "not as many rows"),
+        ({"input_ids": None}, "not NoneType"),
+        ({"input_ids": "abc"}, "not str"),
+        ({"prompt_token_ids": IDS[0]}, "a dict with input_ids, not one with 'prompt_token_ids'"),
+        (["ok", torch.tensor(IDS)], "prompt 1: .*may hold padding"),
+        (["ok", {"input_ids": IDS}], "prompt 1: this is 2 prompts, where one is expected"),
+        ([[IDS[0]]], "a flat list of token ids"),
+    ],
+    ids=repr,
+)
+def test_what_is_no_prompt_is_refused_with_its_shape(llm: LLM, prompts: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        llm.generate(prompts)  # type: ignore[call-overload]
+    assert llm.stats()["prompts"] == 0
 
 
 def test_closing_a_stream_aborts_its_requests(llm: LLM) -> None:
@@ -404,7 +558,7 @@ def test_a_bar_counts_prompts_on_a_terminal(llm: LLM, prompts: list[str], use_tq
         ({"tensor_parallel_size": 4}, ValueError, "tensor_parallel_size=4 does not divide num_kv_heads=2"),
         ({"max_seq_len_override": 1000}, ValueError, "1000.*512"),
         ({"cache_type": "tree"}, ValueError, "cache_type='tree'.*radix"),
-        ({"pagesize": 1}, TypeError, "pagesize"),
+        ({"pagesize": 1}, TypeError, "pagesize; did you mean page_size"),
         ({"max_extend_tokens": 0}, ValueError, "max_extend_tokens=0"),
     ],
 )

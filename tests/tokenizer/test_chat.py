@@ -154,5 +154,43 @@ def test_the_last_message_can_be_continued(bos_tokenizer):
 
 
 def test_arguments_that_would_change_the_kind_of_result_are_refused(tiny):
-    with pytest.raises(ValueError, match="not a chat template variable: return_dict, tokenize"):
+    with pytest.raises(TypeError, match="not a chat template variable: return_dict, tokenize"):
         tiny.apply_chat_template([USER], chat_template=PLAIN, tokenize=True, return_dict=True)
+    with pytest.raises(TypeError, match="not a chat template variable: messages, tokenize"):
+        tiny.apply_chat_template([USER], chat_template=PLAIN, template={"tokenize": True, "messages": []})
+
+
+VARIABLES = (  # as Qwen 3, Llama 3.1 and Granite name theirs
+    "{% if not date_string is defined %}{% set date_string = '26 Jul 2024' %}{% endif %}"
+    "{% set thinking = thinking if thinking is defined else false %}"
+    "{% macro say(m) %}{{ m.content }}{% if shout %}!{% endif %}{% endmacro %}"
+    "{% set ns = namespace(x=0) %}{% for m in messages %}{{ bos_token }}{{ say(m) }}{% endfor %}"
+    "{% if enable_thinking is defined and enable_thinking is false %}no{% endif %}{{ date_string }}{{ thinking }}"
+)
+
+
+def test_only_variables_that_the_template_reads_are_keywords(tiny):
+    text = tiny.render(
+        [USER], chat_template=VARIABLES, date_string="now", thinking=1, shout=True, enable_thinking=False, bos_token="^"
+    )
+    assert text == "^hi!nonow1"
+    for name, meant in {"enable_thinkng": "enable_thinking", "date": None, "add_generation_promt": None}.items():
+        with pytest.raises(
+            TypeError, match=f"unknown keyword '{name}'.*date_string, enable_thinking, shout, thinking"
+        ) as e:
+            tiny.render([USER], chat_template=VARIABLES, **{name: True})
+        assert meant is None or f"did you mean '{meant}'?" in str(e.value)
+    with pytest.raises(TypeError, match=r"unknown keyword 'x'; variables of the chat template: none$"):
+        tiny.render([USER], chat_template=PLAIN, x=1)
+
+
+def test_a_mapping_may_hold_variables_that_the_template_does_not_read(tiny):
+    read = {"shout": True, "unheard_of": [1], "eos_token": "</s>", "pad_token": ""}
+    assert tiny.render([USER], chat_template=VARIABLES, template=read).startswith("<s>hi!")
+    with pytest.raises(TypeError, match=r"'enable_thinkng' is no variable .* did you mean 'enable_thinking'"):
+        tiny.render([USER], chat_template=VARIABLES, template={"enable_thinkng": False})
+
+
+def test_a_broken_template_says_so_whatever_the_keywords(tiny):
+    with pytest.raises(ValueError, match="the chat template refused the messages"):
+        tiny.render([USER], chat_template="{% if %}", temprature=1)

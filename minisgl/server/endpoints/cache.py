@@ -25,6 +25,7 @@ from minisgl.server.explaining import told_in_full
 from minisgl.server.schema.cache import CachedText, Probed, ProbeRequest, Purged, PurgeRequest
 from minisgl.server.schema.info import Flushed
 from minisgl.server.schema.template import template_kwargs
+from minisgl.tokenizer import Tokenizer
 
 T = TypeVar("T", bound=CachedText)
 AnswerT = TypeVar("AnswerT")
@@ -52,7 +53,7 @@ async def purge_cache(request: Request) -> Response:
     body = await _read(request, PurgeRequest)
     field = next(iter(body.given()), None)
     salt = None if body.all_salts else body.cache_salt or ""
-    template, messages = _prefix_template(body), await plain_messages_of(body.messages or ())
+    template, messages = _prefix_template(body, engine.tokenizer), await plain_messages_of(body.messages or ())
     try:
         async with engine_answers(ANSWER_TIMEOUT_S):
             if messages:
@@ -83,7 +84,8 @@ async def ask_about_prompt(
     """About the prompt in the body."""
     body = await _read(request, ProbeRequest)
     (field,), salt = body.given(), body.cache_salt or ""
-    template, messages = template_kwargs(body), await plain_messages_of(body.messages or ())
+    tokenizer = state_of(request).ready_engine().tokenizer
+    template, messages = template_kwargs(body, tokenizer), await plain_messages_of(body.messages or ())
     try:
         async with engine_answers(ANSWER_TIMEOUT_S):
             if messages:
@@ -99,6 +101,6 @@ async def _read(request: Request, body_type: type[T]) -> T:
     return body
 
 
-def _prefix_template(body: PurgeRequest) -> dict[str, Any]:
+def _prefix_template(body: PurgeRequest, tokenizer: Tokenizer) -> dict[str, Any]:
     """Whatever comes after the messages, an answer or another question."""
-    return template_kwargs(body) | ({} if body.add_generation_prompt else {"add_generation_prompt": False})
+    return template_kwargs(body, tokenizer) | ({} if body.add_generation_prompt else {"add_generation_prompt": False})

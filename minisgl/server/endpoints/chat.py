@@ -45,7 +45,7 @@ async def chat_completions(request: Request) -> Generation:
 
 async def _prepare(state: ServerState, engine: EngineClient, body: ChatRequest) -> list[Prepared]:
     params = body.params(state.sampling_defaults, engine.limits.max_seq_len)
-    template = template_kwargs(body)
+    template = template_kwargs(body, engine.tokenizer)
     salt, priority = body.cache_salt or "", check_priority(engine, body.priority)
     messages = await plain_messages_of(body.messages)
     try:

@@ -72,7 +72,7 @@ async def _text_ids(engine: EngineClient, body: TokenizeRequest) -> list[int]:
 async def _chat_ids(engine: EngineClient, body: TokenizeRequest) -> list[int]:
     messages = await plain_messages_of(body.messages or ())
     try:
-        prepared = await engine.prepare_chat(messages, SamplingParams(), template_kwargs(body))
+        prepared = await engine.prepare_chat(messages, SamplingParams(), template_kwargs(body, engine.tokenizer))
     except ValueError as error:
         raise refused(error, "messages") from None
     return [int(token_id) for token_id in prepared.input_ids]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Protocol
 
 from msgspec import Meta
 
 from minisgl.server.errors import ApiError
-from minisgl.tokenizer.chat import RESERVED
+from minisgl.tokenizer import Tokenizer
+from minisgl.tokenizer.chat import ARGUMENTS, RESERVED, misspelt_variable
 
 MAX_VARIABLES = 1024  # templates know a handful
 ChatTemplateKwargs = Annotated[
@@ -15,9 +17,8 @@ ChatTemplateKwargs = Annotated[
 ]
 ContinueFinalMessage = Annotated[bool, Meta(description="The answer goes on where the last message ends.")]
 ReasoningEffort = Annotated[str, Meta(description="Handed to the chat template, which may know it or not.")]
-# Beside what the template's renderer reserves: arguments on the way to it, fields of their own, and what is refused.
-_NO_VARIABLES = RESERVED | {"self", "hf", "messages", "add_generation_prompt", "continue_final_message"}
-_NO_VARIABLES |= {"chat_template", "documents", "tools"}
+# Arguments of transformers' renderer and of ours: fields of their own, or refused.
+_NO_VARIABLES = RESERVED | ARGUMENTS.keys() | {"hf", "self"}
 
 
 class TemplateFields(Protocol):
@@ -29,18 +30,31 @@ class TemplateFields(Protocol):
     reasoning_effort: ReasoningEffort | None
 
 
-def template_kwargs(body: TemplateFields) -> dict[str, Any]:
-    """Keywords for `Tokenizer.apply_chat_template`. ApiError 400 when they contradict each other."""
-    kwargs = dict(body.chat_template_kwargs or {})
-    if reserved := sorted(_NO_VARIABLES & kwargs.keys()):
+def template_kwargs(body: TemplateFields, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Keywords for `Tokenizer.render`. ApiError 400 when they contradict each other, and for a misspelt variable."""
+    variables = dict(body.chat_template_kwargs or {})
+    if reserved := sorted(_NO_VARIABLES & variables.keys()):
         name = "chat_template_kwargs"
         raise ApiError(400, f"{name}: not a variable of the template: {', '.join(reserved)}", param=name)
+    if variables:
+        _check_spelling(variables, tokenizer)
     if body.reasoning_effort is not None:
-        kwargs.setdefault("reasoning_effort", body.reasoning_effort)
-    kwargs["add_generation_prompt"] = _adds_generation_prompt(body)
+        variables.setdefault("reasoning_effort", body.reasoning_effort)
+    kwargs: dict[str, Any] = {"template": variables, "add_generation_prompt": _adds_generation_prompt(body)}
     if body.continue_final_message:
         kwargs["continue_final_message"] = True
     return kwargs
+
+
+def _check_spelling(variables: Iterable[str], tokenizer: Tokenizer) -> None:
+    try:
+        read = tokenizer.template_variables() or ()
+    except ValueError:  # no template, as rendering it says
+        return
+    for variable in variables:
+        if meant := misspelt_variable(read, variable):
+            name = f"chat_template_kwargs.{variable}"
+            raise ApiError(400, f"{name}: no such variable; did you mean {meant}?", param=name)
 
 
 def _adds_generation_prompt(body: TemplateFields) -> bool:

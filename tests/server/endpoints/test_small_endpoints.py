@@ -13,13 +13,14 @@ import pytest
 from support.asgi import CHAT, COMPLETIONS, GENERATE, HI, Api, Exchange, ids_of, says
 from support.scripted_link import Item
 from support.server_app import ask
-from support.tiny_model import BOS, TEMPLATE
+from support.tiny_model import BOS, TEMPLATE, make_tokenizer
 
 import minisgl
 from minisgl.core import Limits
 from minisgl.message import EngineInfo, UserMsg
 from minisgl.server.config import ServerConfig
 from minisgl.server.endpoints import cache, info, tokens
+from minisgl.tokenizer import Tokenizer
 
 
 @pytest.fixture
@@ -318,6 +319,18 @@ def test_what_is_no_variable_of_a_template_is_refused(api: Api, name: str) -> No
         error = api.error(400, CHAT, messages=HI, chat_template_kwargs={name: value})
         assert error["param"] == "chat_template_kwargs"
         assert name in error["message"]
+
+
+@pytest.mark.parametrize("path", [CHAT, "/tokenize", "/cache/probe", "/cache/explain", "/cache/purge", "/inspect/path"])
+def test_a_misspelt_variable_of_the_template_is_refused_and_one_that_it_does_not_read_is_not(path: str) -> None:
+    source = make_tokenizer()
+    source.chat_template = TEMPLATE + "{% if enable_thinking %}!{% endif %}"
+    api = Api(says("Hello"), tokenizer=Tokenizer(source))
+    error = api.error(400, path, messages=HI, chat_template_kwargs={"enable_thinkng": True})
+    assert error["param"] == "chat_template_kwargs.enable_thinkng"
+    assert "did you mean enable_thinking?" in error["message"]
+    for variable in ("thinking", "enable_thinking", "eos_token", "preserve_thinking"):
+        assert api.post(path, messages=HI, chat_template_kwargs={variable: True}).status_code == 200
 
 
 def test_a_request_has_a_bounded_number_of_names(api: Api) -> None:
