@@ -17,7 +17,8 @@ from minisgl.distributed import SINGLE, TPInfo
 from minisgl.kernel import soft_cap
 from minisgl.layers import LMHead, Placement, RotaryEmbedding
 from minisgl.models.config import ModelConfig
-from minisgl.models.pending import PendingWeights
+from minisgl.models.extra_tensors import warn_of
+from minisgl.models.pending import HEAD, PendingWeights
 from minisgl.models.registry import MODELS
 from minisgl.models.rope import RopeConfig
 from minisgl.utils.grouped_tensor import GroupedTensor, dense
@@ -25,7 +26,6 @@ from minisgl.utils.logging import get_logger
 
 logger = get_logger(__name__)
 
-HEAD = "lm_head.weight"
 ROPE_FREQS = "rope_freqs.weight"
 
 
@@ -121,7 +121,8 @@ class BaseCausalLM(nn.Module, ABC):
 
         ROPE_FREQS, which only GGUF files have, divides the rotary frequencies. Precomputed frequencies are ignored, and
         a head of its own where the config ties it to the embedding: some exports leave a stale one in the file.
-        ValueError that names the tensor if the model has no such weight, or one of another shape.
+        Other tensors that the model has no use for are left out, see `part_in_answers`. ValueError that names the
+        tensor if it must not be left out, or the weight has another shape.
         """
         if name.endswith("rotary_emb.inv_freq"):
             return
@@ -133,8 +134,10 @@ class BaseCausalLM(nn.Module, ABC):
             self._weights().take(name, tensor)
 
     def finish_loading(self) -> None:
-        """ValueError that names tensors that never came."""
+        """Warn of tensors that were left out. ValueError that names tensors that never came."""
         self._weights().finish()
+        if self.place.tp.rank == 0:
+            warn_of(self._weights().extra)
         self._pending = None
         self.place.scratch.clear()
 

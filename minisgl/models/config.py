@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from minisgl.models.expert_config import ExpertConfig
-from minisgl.models.registry import MODELS, model_type_of
+from minisgl.models.registry import MODELS, architecture_of_type, model_type_of
 from minisgl.models.rope import RopeConfig
 from minisgl.models.values import count, flag, names, positive
 from minisgl.models.windows import LOCAL, kinds_of_layers, windows_of, within
@@ -83,7 +83,7 @@ class ModelConfig:
 
         ValueError that names what is missing, unknown or not supported here; nothing is ignored that changes logits.
         """
-        architecture = _architecture(config)
+        architecture = architecture_of(config)
         model = MODELS[architecture]()
         _check_model_type(config, architecture)
         config = _without_nulls(model.plain_config(_with_defaults(config, model)))
@@ -133,13 +133,24 @@ def _without_nulls(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in config.items() if value is not None}
 
 
-def _architecture(config: Mapping[str, Any]) -> str:
-    found = names(_without_nulls(config), "architectures")
-    if not found:
-        raise ValueError("the model's config lacks 'architectures'")
-    if len(found) != 1:
-        raise ValueError(f"the model's config names {len(found)} architectures, {found}; exactly one is expected")
-    return found[0]
+def architecture_of(config: Mapping[str, Any]) -> str:
+    """The class that a config.json names, or that its model_type stands for where it names none or several.
+
+    ValueError where neither says it.
+    """
+    found, model_type = names(_without_nulls(config), "architectures"), config.get("model_type")
+    if len(found) == 1:
+        return found[0]
+    of_type = architecture_of_type(model_type) if isinstance(model_type, str) else None
+    if of_type is not None and (not found or of_type in found):
+        return of_type
+    if found:
+        said = f"and model_type={model_type!r} does not say which" if model_type is not None else "and no model_type"
+        raise ValueError(f"the model's config names {len(found)} architectures, {found}, {said}")
+    if model_type is not None:
+        known = ", ".join(sorted(map(model_type_of, MODELS.names)))
+        raise ValueError(f"the model's config lacks 'architectures', and {model_type=} is unknown; known: {known}")
+    raise ValueError("the model's config lacks 'architectures' and 'model_type'")
 
 
 def _check_model_type(config: Mapping[str, Any], architecture: str) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from minisgl.models.extra_tensors import part_in_answers, warn_of
 from minisgl.models.gguf_config import hf_config
 from minisgl.models.gguf_names import LONGROPE, hf_name
 from minisgl.models.sampling_defaults import Defaults, from_gguf
@@ -33,7 +34,7 @@ class GGUFCheckpoint:
     """The file `path`; see `Checkpoint`. Tensors that the file quantises come grouped, or else as float32.
 
     Raises ValueError naming the file for all that `GGUFFile` and `hf_config` refuse, for a tensor with an unknown
-    name, and for one part of a split file.
+    name that must not be left out (see `part_in_answers`), and for one part of a split file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,8 +46,10 @@ class GGUFCheckpoint:
                 f"{path} is one of the {num_parts} parts of a split model, which have to be merged first: "
                 "llama-gguf-split --merge FIRST MERGED.gguf"
             )
-        self._names = {name: self._known_name(name) for name in self.file.tensors if name not in LONGROPE}
         self._config = hf_config(self.file)
+        known = {name: self._known_name(name) for name in self.file.tensors if name not in LONGROPE}
+        self._names = {name: in_hf for name, in_hf in known.items() if in_hf is not None}
+        warn_of(known.keys() - self._names.keys())
 
     @property
     def num_weights(self) -> int:
@@ -82,11 +85,14 @@ class GGUFCheckpoint:
     def _tokenizer(self, key: str, default: Any = None) -> Any:
         return self.file.metadata.get(f"tokenizer.ggml.{key}", default)
 
-    def _known_name(self, name: str) -> str:
+    def _known_name(self, name: str) -> str | None:
         known = hf_name(name, self._architecture)
-        if known is None:
-            raise ValueError(f"{self.path}: tensor {name!r} belongs to no model that is supported")
+        if known is None and (reason := part_in_answers(name, self._has_weight)) is not None:
+            raise ValueError(f"{self.path}: tensor {name!r} belongs to no model that is supported, and {reason}")
         return known
+
+    def _has_weight(self, name: str) -> bool:
+        return hf_name(name, self._architecture) is not None
 
     def _read(self, name: str, all_in_integers: bool) -> torch.Tensor | GroupedTensor:
         heads = self._permuted_heads(name)

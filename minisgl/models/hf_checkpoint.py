@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from minisgl.models import mxfp4
+from minisgl.models.config import architecture_of
 from minisgl.models.quantization import READ, quantization_method
 from minisgl.models.safetensors_files import SafetensorsFiles
 from minisgl.models.sampling_defaults import Defaults, from_generation_config
@@ -73,6 +74,6 @@ class HFCheckpoint:
     def _quantization(self) -> str | None:
         """The method by which the weights are quantised, if any is. ValueError if it is not read."""
         method = quantization_method(self.path, self._config)
-        if method is not None and [READ.get(method)] != self._config.get("architectures"):
+        if method is not None and (method not in READ or READ[method] != architecture_of(self._config)):
             raise ValueError(f"{self.path}: weights quantised by method {method!r} are not supported")
         return method

@@ -44,6 +44,11 @@ def model_type_of(architecture: str) -> str:
     return _MODEL_TYPES.get(architecture, _FILES[architecture])
 
 
+def architecture_of_type(model_type: str) -> str | None:
+    """The class that transformers makes of a config with this model_type, if it is one of ours."""
+    return next((name for name in _FILES if model_type_of(name) == model_type), None)
+
+
 def _load(file: str, name: str) -> type[BaseCausalLM]:
     return cast("type[BaseCausalLM]", getattr(import_module(f"minisgl.models.{file}"), name))
 

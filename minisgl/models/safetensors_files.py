@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from safetensors import SafetensorError, safe_open
 
+from minisgl.models.extra_tensors import part_in_answers, warn_of
 from minisgl.utils.json_file import read_json
 from minisgl.utils.mapped_file import MappedFile
 from minisgl.utils.model_files import files_of
@@ -19,6 +20,7 @@ _SINGLE = "model.safetensors"
 _INDEX = "model.safetensors.index.json"
 _PICKLED = (".bin", ".pt", ".pth", ".ckpt")
 _FLOATS = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_NUMBERS = ("I64", "I32", "I16", "BOOL")  # of buffers, such as positions, and never of weights
 _LENGTH_BYTES = 8  # of the number before the header
 
 
@@ -27,7 +29,8 @@ class SafetensorsFiles:
 
     With an index, exactly the tensors that it names are taken, and other files are left alone. Raises ValueError
     naming the file, and the tensor: for a shard or tensor that is missing, a file that is cut off or damaged, a
-    dtype that is no floating-point number. with_bytes: uint8 is taken, too.
+    dtype that is no floating-point number. Integers that the answers do not depend on are left out with a warning.
+    with_bytes: uint8 is taken, too.
     """
 
     def __init__(self, folder: Path, with_bytes: bool = False) -> None:
@@ -69,6 +72,9 @@ class _Shard:
         if missing := (wanted or set()).difference(entries):
             raise ValueError(f"{path} lacks {min(missing)!r}, which {_INDEX} places there")
         taken = [(name, entry) for name, entry in entries.items() if wanted is None or name in wanted]
+        buffers = {name for name, entry in taken if entry.dtype in _NUMBERS and _is_buffer(name, entries)}
+        warn_of(sorted(buffers))
+        taken = [(name, entry) for name, entry in taken if name not in buffers]
         self.tensors = dict(sorted(taken, key=lambda item: item[1].offset))
         for name, entry in self.tensors.items():
             if entry.dtype not in dtypes:
@@ -83,6 +89,10 @@ class _Shard:
     def _tensor(self, entry: _Entry) -> torch.Tensor:
         raw = torch.from_numpy(self._file.bytes_at(entry.offset, entry.num_bytes))
         return raw.view(self._dtypes[entry.dtype]).view(entry.shape)
+
+
+def _is_buffer(name: str, entries: Mapping[str, _Entry]) -> bool:
+    return not name.endswith((".weight", ".bias")) and part_in_answers(name, entries.__contains__) is None
 
 
 def _find_single(folder: Path) -> Path:

@@ -73,7 +73,16 @@ def test_a_null_in_place_of_rope_parameters_leaves_those_of_the_class():
     [
         ({"architectures": ["FooForCausalLM"]}, "unknown model architecture 'FooForCausalLM'; known: LlamaForCausalLM"),
         ({"architectures": ["LlamaForCausalLM", "Foo"]}, "names 2 architectures"),
-        ({"architectures": None}, "lacks 'architectures'"),
+        (
+            {"architectures": ["LlamaForCausalLM", "Foo"], "model_type": "qwen2"},
+            "model_type='qwen2' does not say which",
+        ),
+        ({"architectures": None}, "lacks 'architectures' and 'model_type'"),
+        (
+            {"architectures": [], "model_type": "mamba"},
+            "model_type='mamba' is unknown; known: gemma2, gemma3, gemma3_te",
+        ),
+        ({"architectures": [], "model_type": ["llama"]}, "model_type=['llama'] is unknown"),
         ({"hidden_size": None}, "lacks 'hidden_size'"),
         ({"hidden_act": "gelu"}, "hidden_act='gelu' is not supported"),
         ({"dtype": "float8_e4m3fn"}, "dtype='float8_e4m3fn' is not supported"),
@@ -109,6 +118,16 @@ def test_the_model_type_is_that_by_which_transformers_picks_the_class(name: str)
         ValueError, match=f"model_type='exaone4' is not supported in {name}; only '{model_type_of(name)}'"
     ):
         read(architectures=[name], model_type="exaone4")
+
+
+@pytest.mark.parametrize("architectures", [None, [], "absent", "several"])
+@pytest.mark.parametrize("name", MODELS.names)
+def test_the_model_type_says_the_architecture_where_the_config_names_none_or_several(name: str, architectures: Any):
+    named = ["SomethingElse", name] if architectures == "several" else architectures
+    config = MINIMAL | {"num_attention_heads": 32, "model_type": model_type_of(name), "architectures": named}
+    if architectures == "absent":
+        del config["architectures"]
+    assert ModelConfig.from_hf(config) == read(architectures=[name], num_attention_heads=32)
 
 
 @pytest.mark.parametrize("name", MODELS.names)
