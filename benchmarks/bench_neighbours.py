@@ -3,6 +3,7 @@
     python benchmarks/bench_neighbours.py                                # every kind, one client and four, some minutes
     python benchmarks/bench_neighbours.py --kinds ids,keys,lists --seconds 10
     python benchmarks/bench_neighbours.py --server ../other/.venv/bin/python   # another checkout, to compare
+    python benchmarks/bench_neighbours.py --unread 30       # clients that ask for large texts and do not read them
 
 The server is `minisgl serve` with SmolLM2 on the CPU; the clients are processes of their own. For each kind of body:
 tokens that the neighbour got, the largest gap between two pieces of its stream, the longest answer of /health, how many
@@ -222,6 +223,40 @@ def peak_mb(pid: int) -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
 
 
+def ask_without_reading(port: int, num_clients: int) -> list[socket.socket]:
+    """Half of the clients ask for the longest text that /detokenize writes, half send a body of 16 MB."""
+    longest = filled(b'{"tokens":[', b"45855,", b"7]}", 13_000 * 6)  # 80 characters each
+    made: list[socket.socket] = []
+    for number in range(num_clients):
+        client = socket.create_connection(("127.0.0.1", port))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        body = longest if number % 2 else filled(b'{"tokens":[', b"45855,", b"7]}")
+        threading.Thread(
+            target=send_all, args=(client, head(port, "/detokenize", len(body)), body), daemon=True
+        ).start()
+        made.append(client)
+    return made
+
+
+def send_all(client: socket.socket, *pieces: bytes) -> None:
+    with contextlib.suppress(OSError):
+        for piece in pieces:
+            client.sendall(piece)
+
+
+def measure_unread(server: str, num_clients: int, seconds: float) -> None:
+    with tempfile.TemporaryDirectory() as folder, running_server(server, Path(folder) / "log") as (port, pid):
+        before = peak_mb(pid)
+        clients = ask_without_reading(port, num_clients)
+        time.sleep(seconds)
+        print(
+            f"{num_clients} clients of /detokenize that do not read: peak {peak_mb(pid):.0f} MB, before {before:.0f} MB"
+        )
+        print(f"/health then takes {1e3 * longest_health(port, 1.0):.0f} ms at most")
+        for client in clients:
+            client.close()
+
+
 def table(seen: list[Seen]) -> Table:
     out = Table(title="A neighbour's stream", title_justify="left")
     for column in ("bodies", "clients", "tokens/s", "largest gap, ms", "/health, ms", "answers"):
@@ -236,6 +271,9 @@ def table(seen: list[Seen]) -> Table:
 
 def main() -> None:
     args = parse_args()
+    if args.unread:
+        measure_unread(args.server, args.unread, args.seconds)
+        return
     seen: list[Seen] = []
     with tempfile.TemporaryDirectory() as folder, running_server(args.server, Path(folder) / "log") as (port, pid):
         seen.append(measure(port, "none", 0, args.seconds))
@@ -255,6 +293,7 @@ def parse_args() -> Any:
     parser.add_argument("--kinds", default=",".join(KINDS), help=f"of {', '.join(KINDS)}")
     parser.add_argument("--clients", default="1,4", help="how many send at the same time")
     parser.add_argument("--seconds", type=float, default=5.0, help="for each run")
+    parser.add_argument("--unread", type=int, default=0, metavar="N", help="instead: N clients that do not read")
     parser.add_argument("--server", default=sys.executable, help="the Python that has the server")
     args = parser.parse_args()
     args.server = os.path.abspath(args.server)

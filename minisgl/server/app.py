@@ -12,9 +12,8 @@ from minisgl.server.cut_short import CutShort
 from minisgl.server.endpoints import ROUTES
 from minisgl.server.errors import ApiError
 from minisgl.server.explaining import CACHE_HEADER, EVICTED_HEADER
-from minisgl.server.middleware import ApiKey, BodyLimit, Guard, Recorder
+from minisgl.server.middleware import AnswerLimit, ApiKey, BodyLimit, Guard, Recorder
 from minisgl.server.operations import PROBE_ROUTES
-from minisgl.server.records import RequestBook
 from minisgl.server.responses import answer_api_error, answer_http_exception
 from minisgl.server.state import ServerState
 
@@ -26,7 +25,7 @@ def build_app(state: ServerState) -> Starlette:
     """Routes find `state` as `request.app.state.server`; replacing it there is how the server changes."""
     app = Starlette(
         routes=[*PROBE_ROUTES, *ROUTES],
-        middleware=_middleware(state.config, state.book),
+        middleware=_middleware(state),
         exception_handlers={ApiError: answer_api_error, HTTPException: answer_http_exception},
     )
     app.router.redirect_slashes = False  # a redirected POST loses its body in many clients
@@ -34,15 +33,16 @@ def build_app(state: ServerState) -> Starlette:
     return app
 
 
-def _middleware(config: ServerConfig, book: RequestBook) -> list[Middleware]:
+def _middleware(state: ServerState) -> list[Middleware]:
     """From the outside in. A refusal can be read by a page of another origin too, so CORS stands before the key."""
-    layers = [Middleware(Recorder, book)]
+    config = state.config
+    layers = [Middleware(Recorder, state.book)]
     if config.cors_origins:
         layers.append(_cors(config))
     layers += [Middleware(Guard), Middleware(CutShort)]
     if config.api_key is not None:
         layers.append(Middleware(ApiKey, config.api_key))
-    return [*layers, Middleware(BodyLimit, config.max_body_bytes)]
+    return [*layers, Middleware(AnswerLimit, state.answers), Middleware(BodyLimit, config.max_body_bytes)]
 
 
 def _cors(config: ServerConfig) -> Middleware:

@@ -37,6 +37,10 @@ class Budget:
         finally:
             self.remove(num_bytes)
 
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
     def has_room(self, num_bytes: int) -> bool:
         return not self.held or self.held + num_bytes <= self._limit
 

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Generator
+from functools import partial
 
 import uvicorn
 from starlette.types import ASGIApp
 
+from minisgl.server.budget import Budget
 from minisgl.server.protocol import HttpProtocol
 
 CUT_S = 1.0
@@ -17,13 +19,16 @@ KEEP_ALIVE_S = 75  # longer than clients and proxies keep an idle connection, so
 
 
 class HttpServer(uvicorn.Server):
-    """Serves from `start` until `stop`, after which it still finishes the requests that it has."""
+    """Serves from `start` until `stop`, after which it still finishes the requests that it has.
 
-    def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
+    answers: counts what clients have not read yet.
+    """
+
+    def __init__(self, app: ASGIApp, listener: socket.socket, answers: Budget | None = None) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
-                http=HttpProtocol,
+                http=partial(HttpProtocol, answers=answers),  # type: ignore[arg-type]
                 lifespan="off",
                 ws="none",
                 log_config=None,

@@ -60,7 +60,7 @@ class Lifecycle:
 
     def __init__(self, app: Starlette, listener: socket.socket, start_engine: StartEngine, reporter: Reporter) -> None:
         self._app = app
-        self._http = HttpServer(app, listener)
+        self._http = HttpServer(app, listener, app.state.server.answers)
         self._address = address_of(listener)
         self._start_engine = start_engine
         self._reporter = reporter

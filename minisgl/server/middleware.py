@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from minisgl.server.budget import Budget
 from minisgl.server.errors import ApiError
 from minisgl.server.gate import RETRY_AFTER_S
 from minisgl.server.page_files import PATHS as PAGE_PATHS
@@ -27,6 +28,7 @@ MAX_CLIENT_ID_LEN = 128
 MAX_PATH_LEN = 256  # in the log; ours are shorter
 BODY_TIMEOUT_S = 60.0
 MAX_BODIES = 64
+LARGE_ANSWER = 2**16  # bytes: what a connection buffers for a client that does not read
 _NOT_IN_AN_ID = re.compile(rb"[^\x21-\x7e]")
 
 
@@ -112,6 +114,44 @@ class ApiKey:
         """The comparison takes the same time wherever the first wrong byte is."""
         scheme, _, given = (authorization or b"").partition(b" ")
         return hmac.compare_digest(given.strip(), self._key) and scheme.lower() == b"bearer"
+
+
+class AnswerLimit:
+    """503 in the place of a large answer for which there is no room beside all that clients have not read yet.
+
+    A route that has waited for room says so by `holds_room` in the request's state. Counted here until the connection
+    has the answer, and by the connection from then on. Streams come in small pieces, and are counted there alone.
+    """
+
+    def __init__(self, app: ASGIApp, answers: Budget) -> None:
+        self._app = app
+        self._answers = answers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        num_bytes, is_refused = 0, False
+
+        async def send_counted(message: Message) -> None:
+            nonlocal num_bytes, is_refused
+            if message["type"] == "http.response.start" and not scope["state"].get("holds_room"):
+                length = _length(message)
+                is_refused = length >= LARGE_ANSWER and not self._answers.has_room(length)
+                if is_refused:
+                    await error_response(self._answers.full_error())(scope, receive, send)
+                elif length >= LARGE_ANSWER:
+                    num_bytes = length
+                    self._answers.add(length)
+            if not is_refused:
+                await send(message)
+
+        try:
+            await self._app(scope, receive, send_counted)
+        finally:
+            self._answers.remove(num_bytes)
+
+
+def _length(start: Message) -> int:
+    """0 for an answer of unknown length."""
+    return next((int(value) for name, value in start.get("headers", ()) if name == b"content-length"), 0)
 
 
 class BodyLimit:

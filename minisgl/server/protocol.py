@@ -10,6 +10,7 @@ from typing import Any
 from uvicorn._types import ASGI3Application, ASGIReceiveCallable, ASGISendCallable, ASGISendEvent, Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from minisgl.server.budget import Budget
 from minisgl.server.errors import ApiError
 from minisgl.server.response_writer import BODY_EXTENSION
 
@@ -70,6 +71,7 @@ class HttpProtocol(HttpToolsProtocol):
     there: the parser would drop the request's body for them. Trailers are passed over too: they are no headers.
 
     It is dropped when its client has taken nothing for WRITE_TIMEOUT_S of an answer that waits; that ends the request.
+    answers: counts what waits, of all connections together.
     """
 
     _head_bytes: int | None = None  # that came after the piece in which the head began; None: no head has begun
@@ -78,6 +80,11 @@ class HttpProtocol(HttpToolsProtocol):
     _fault: str | None = None  # of the head, in our words
     _clock: asyncio.TimerHandle | None = None
     _write_clock: asyncio.TimerHandle | None = None  # runs while nothing more can be written
+    _num_counted = 0  # bytes that wait, by the last count
+
+    def __init__(self, *args: Any, answers: Budget | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._answers = answers
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -86,14 +93,17 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_clock()
         self._stop_write_clock()
+        self._count_unread(0)
         super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        self._count_unread(self.transport.get_write_buffer_size())
         self._start_write_clock()
 
     def resume_writing(self) -> None:
         self._stop_write_clock()
+        self._count_unread(0)
         super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
@@ -159,6 +169,12 @@ class HttpProtocol(HttpToolsProtocol):
         if self._clock is not None:
             self._clock.cancel()
             self._clock = None
+
+    def _count_unread(self, num_bytes: int) -> None:
+        if self._answers is not None:
+            self._answers.add(num_bytes)
+            self._answers.remove(self._num_counted)
+            self._num_counted = num_bytes
 
     def _start_write_clock(self) -> None:
         num_unsent = self.transport.get_write_buffer_size()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
 
@@ -37,6 +37,7 @@ class ResponseWriter:
         self.has_begun = False
         self.headers: list[tuple[bytes, bytes]] = []
         self._send = send
+        self._state: dict[str, Any] = scope.setdefault("state", {})
         self._body: Body | None = scope.get("extensions", {}).get(BODY_EXTENSION)
 
     def is_clear(self) -> bool:
@@ -64,9 +65,10 @@ class ResponseWriter:
         await self.write(events)
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def whole(self, body: bytes) -> None:
-        """An answer in one piece."""
+    async def whole(self, body: bytes, holds_room: bool = False) -> None:
+        """An answer in one piece. holds_room: it is counted among the unread answers, as a large one must be."""
         self.has_begun = True
+        self._state["holds_room"] = holds_room
         headers = [*_JSON, *self.headers, (b"content-length", str(len(body)).encode())]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": body, "more_body": False})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Protocol
@@ -17,11 +17,12 @@ from minisgl.llm.stream import Output
 from minisgl.llm.submission import Delta
 from minisgl.server.errors import ApiError
 from minisgl.server.foreword import Foreword
+from minisgl.server.middleware import LARGE_ANSWER
 from minisgl.server.response_writer import ResponseWriter, wait_for_disconnect
 from minisgl.server.running import Cause, Cutoff
 from minisgl.server.state import ServerState
 from minisgl.server.stream.answer import Answer
-from minisgl.server.stream.building import are_plain, make_events, make_whole
+from minisgl.server.stream.building import ENTRY_BYTES, are_plain, build, cost_of_events, cost_of_whole
 from minisgl.utils.logging import get_logger
 
 logger = get_logger(__name__)
@@ -151,12 +152,20 @@ class Generation:
                 if foreword is not None and not writer.has_begun:
                     deltas = self._begin(foreword, writer, deltas)
                 if self._job.stream:
-                    await writer.write(await make_events(answer, deltas))
+                    cost = cost_of_events(deltas)
+                    async with self._room(cost):
+                        await writer.write(await build(cost, answer.events, deltas))
         outputs = [self._outputs[index] for index in range(len(prepared))]
         if self._job.stream:
             await writer.end(answer.end(outputs))
         else:
-            await writer.whole(await make_whole(answer, outputs))
+            cost = cost_of_whole(outputs)
+            async with self._room(cost):
+                await writer.whole(await build(cost, answer.whole, outputs), holds_room=_is_large(cost))
+
+    def _room(self, cost: int) -> AbstractAsyncContextManager[None]:
+        """Among all answers that clients have not read yet; waits for it when the answer is large."""
+        return self._state.answers.hold(cost * ENTRY_BYTES) if _is_large(cost) else nullcontext()
 
     def _begin(self, foreword: Foreword, writer: ResponseWriter, deltas: list[Delta]) -> list[Delta]:
         """What of a stream can be written; before it can, or an answer is whole, the headers are there."""
@@ -188,6 +197,10 @@ class Generation:
         reason = delta["output"].get("error") if "output" in delta else None
         logger.error("request %s failed in the engine: %r", self._job.request_id, reason)
         return ApiError(500, "the engine could not go on with this request; the server's log says more")
+
+
+def _is_large(cost: int) -> bool:
+    return cost * ENTRY_BYTES >= LARGE_ANSWER
 
 
 def _cut_error(cause: Cause) -> ApiError:

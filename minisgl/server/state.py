@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 ACTIVITY_EVERY_S = 0.2
 TREES_AT_ONCE = 4
-MAX_LARGE_BODIES, BODY_PATIENCE_S = 2**27, 20.0
+MAX_LARGE_BODIES, BODY_PATIENCE_S = 2**26, 20.0
+MAX_UNREAD, ANSWER_PATIENCE_S = 2**26, 60.0
 OPENAI_SAMPLING = {"temperature": 1.0}  # where it is not as `SamplingParams` has it
 Health = Literal["ok", "loading", "draining", "dead"]
 
@@ -32,8 +33,8 @@ Health = Literal["ok", "loading", "draining", "dead"]
 class ServerState:
     """engine, info: None while it loads. error: why the engine is dead. started_at: seconds since 1970.
 
-    bodies: the large ones that are being read or decoded. activity, trees: whose turn it is to ask for them. After a
-    tree the engine has twice the time for requests alone.
+    bodies: the large ones that are being read or decoded. answers: large ones, from their making until they are read.
+    activity, trees: whose turn it is to ask for them. After a tree the engine has twice the time for requests alone.
     """
 
     config: ServerConfig
@@ -45,6 +46,7 @@ class ServerState:
     activity: Together[int] = field(default_factory=lambda: Together(Turns(1, lambda _: ACTIVITY_EVERY_S)))
     trees: Turns = field(default_factory=lambda: Turns(TREES_AT_ONCE, lambda seconds: 2 * seconds))
     bodies: Budget = field(default_factory=lambda: Budget(MAX_LARGE_BODIES, "large bodies", BODY_PATIENCE_S))
+    answers: Budget = field(default_factory=lambda: Budget(MAX_UNREAD, "unread answers", ANSWER_PATIENCE_S))
     engine: EngineClient | None = None
     info: EngineInfo | None = None
     error: str | None = None

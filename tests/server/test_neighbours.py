@@ -69,7 +69,7 @@ WORST = {
         {"text": LONG, **SGLANG_TOP, **SHORT, "stream": True},
     ),
     "a long text": (Client, "prepare", COMPLETIONS, {"prompt": LONG, "max_tokens": 1}),
-    "a long text to count": (tokens, "_encode", "/tokenize", {"prompt": LONG * 10}),
+    "a long text to count": (tokens, "_tokenized", "/tokenize", {"prompt": LONG * 10}),
     "a large body": (common, "_decode_large", COMPLETIONS, {"prompt": LONG, "max_tokens": 1, "store": LONG * 200}),
     "many messages": (common, "plain_messages", CHAT, {"messages": HI * 20, "max_tokens": 1}),
     "many messages to count": (common, "plain_messages", "/tokenize", {"messages": HI * 20}),

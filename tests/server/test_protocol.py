@@ -17,6 +17,7 @@ from support.scripted_link import Item, Script
 
 from minisgl.message import UserMsg
 from minisgl.server import protocol
+from minisgl.server.budget import Budget
 from minisgl.server.http import HttpServer
 from minisgl.server.listener import listen
 
@@ -38,13 +39,17 @@ def at_once(request: UserMsg) -> Iterable[Item]:
 
 
 def with_server(
-    test: Callable[[Connect], Awaitable[None]], script: Script = HELLO, sent: list[bytes] | None = None
+    test: Callable[[Connect], Awaitable[None]],
+    script: Script = HELLO,
+    sent: list[bytes] | None = None,
+    answers: Budget | None = None,
 ) -> None:
     """Run it with a function that connects to a server, which must have no connection left afterwards.
 
-    sent: gets the bodies that pass through ASGI's `send`.
+    sent: gets the bodies that pass through ASGI's `send`. answers: counts what is not read.
     """
-    app = Api(script).app
+    answers = answers or Budget(2**26, "unread answers", 60.0)
+    app = Api(script, answers=answers).app
 
     async def watched(scope: Scope, receive: Receive, send: Send) -> None:
         async def send_noted(message: Message) -> None:
@@ -57,7 +62,7 @@ def with_server(
     async def main() -> None:
         with listen("127.0.0.1", 0) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 2**14)
-            server = HttpServer(watched, listener)
+            server = HttpServer(watched, listener, answers)
             server.start()
             try:
                 await test(lambda: asyncio.open_connection(sock=_connect_narrowly(listener), limit=2**14))
@@ -251,6 +256,35 @@ def test_a_client_that_stops_reading_is_cut_off(monkeypatch: pytest.MonkeyPatch)
         writer.close()
 
     with_server(test, at_once)
+
+
+def test_what_a_client_does_not_read_is_counted_until_it_is_read_or_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Budget(2**26, "unread answers", 60.0)
+
+    async def read_late(connect: Connect) -> None:
+        reader, writer = await connect()
+        writer.write(LOUD)
+        await reader.readuntil(b"data: ")
+        while answers.held < 2**16:
+            await asyncio.sleep(0.01)
+        assert b"data: [DONE]" in await reader.read()
+        assert answers.held == 0
+        writer.close()
+
+    async def never_read(connect: Connect) -> None:
+        monkeypatch.setattr(protocol, "WRITE_TIMEOUT_S", 0.1)
+        reader, writer = await connect()
+        writer.write(LOUD)
+        await reader.readuntil(b"data: ")
+        while answers.held < 2**16:
+            await asyncio.sleep(0.01)
+        while answers.held:
+            await asyncio.sleep(0.01)
+        writer.close()
+
+    with_server(read_late, at_once, answers=answers)
+    with_server(never_read, at_once, answers=answers)
+    assert answers.held == 0
 
 
 def test_a_client_that_reads_slowly_gets_everything(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from minisgl.llm.text_threads import in_thread
 from minisgl.server.endpoints.common import (
     ANSWER_TIMEOUT_S,
     check_model,
+    encoded_response,
     engine_answers,
     json_response,
     plain_messages_of,
@@ -25,6 +26,7 @@ from minisgl.server.explaining import told_in_full
 from minisgl.server.schema.cache import CachedText, Probed, ProbeRequest, Purged, PurgeRequest
 from minisgl.server.schema.info import Flushed
 from minisgl.server.schema.template import template_kwargs
+from minisgl.server.stream.events import encode
 from minisgl.tokenizer import Tokenizer
 
 T = TypeVar("T", bound=CachedText)
@@ -43,7 +45,8 @@ async def explain_cache(request: Request) -> Response:
     if not engine.limits.explains:
         raise ApiError(404, "this server was started with --no-explain", code="not_found")
     explained = await ask_about_prompt(request, engine.explain, engine.explain_chat)
-    return json_response(await in_thread(len(explained.input_ids), told_in_full, explained, engine.tokenizer))
+    size, tokenizer = len(explained.input_ids), engine.tokenizer
+    return encoded_response(await in_thread(size, lambda: encode(told_in_full(explained, tokenizer))))
 
 
 async def purge_cache(request: Request) -> Response:

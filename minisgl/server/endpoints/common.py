@@ -69,7 +69,12 @@ def let_in(request: Request) -> tuple[ServerState, EngineClient]:
 
 
 def json_response(data: Any, status: int = 200) -> Response:
-    return Response(encode(data), status, media_type="application/json")
+    return encoded_response(encode(data), status)
+
+
+def encoded_response(data: bytes, status: int = 200) -> Response:
+    """data: in JSON already, as what is large is made of it beside the event loop."""
+    return Response(data, status, media_type="application/json")
 
 
 @asynccontextmanager
@@ -144,9 +149,9 @@ def _decode_large(pieces: list[bytes], body_type: type[T], limits: Limits | None
     raw = b"".join(pieces)
     pieces.clear()
     outline = Outline.of(raw)
-    if limits is not None and outline.field in body_type.PROMPT_IDS:
+    if limits is not None:
         try:
-            limits.check_len(outline.longest)
+            body_type.check_num_ids(outline.field, outline.longest, limits)
         except ContextLengthError as error:
             raise refused(error, outline.field) from None
     try:

@@ -11,6 +11,7 @@ from typing import ClassVar, TypeVar
 
 import msgspec
 
+from minisgl.core import Limits
 from minisgl.server.errors import MAX_MESSAGE_LEN, ApiError
 from minisgl.utils.logging import get_logger
 
@@ -32,6 +33,12 @@ class Body(msgspec.Struct, kw_only=True):
 
     ONLY: ClassVar[dict[str, str]] = {}
     PROMPT_IDS: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def check_num_ids(cls, name: str, num: int, limits: Limits) -> None:
+        """Raise ContextLengthError, or ApiError 400, for a field of so many token ids, before they are decoded."""
+        if name in cls.PROMPT_IDS:
+            limits.check_len(num)
 
 
 def decode(raw: bytes, body_type: type[T]) -> T:

@@ -6,11 +6,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from minisgl.core import Limits
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.chat import Messages
 from minisgl.server.schema.decoding import Body
 from minisgl.server.schema.fields import TokenId
 from minisgl.server.schema.template import ChatTemplateKwargs, ContinueFinalMessage, ReasoningEffort
+
+MAX_IDS = 2**17
 
 
 class TokenizeRequest(Body, kw_only=True):
@@ -39,3 +42,9 @@ class DetokenizeRequest(Body, kw_only=True):
     tokens: list[TokenId]
     model: str | None = None
     skip_special_tokens: bool | None = None
+
+    @classmethod
+    def check_num_ids(cls, name: str, num: int, limits: Limits) -> None:
+        allowed = max(MAX_IDS, limits.max_seq_len)
+        if name == "tokens" and num > allowed:
+            raise ApiError(400, f"tokens: {num} token ids; at most {allowed} are detokenized at a time", param=name)

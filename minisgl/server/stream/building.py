@@ -8,19 +8,19 @@ from typing import TypeVar
 
 from minisgl.llm.stream import Output, choices_of
 from minisgl.llm.submission import Delta
-from minisgl.server.stream.answer import Answer
 from minisgl.utils.lone_thread import LoneThread
 
 MANY = 2048  # entries: some milliseconds
 EXPLAINED = 16  # entries: what the text in an explanation takes
+ENTRY_BYTES = 100  # in JSON
 TOKENS_AN_ENTRY = 8  # tokens without logprobs that are written, or decoded, in the time of one entry
 T = TypeVar("T")
 WRITER = LoneThread("minisgl-answers")
 
 
-async def make_events(answer: Answer, deltas: Sequence[Delta]) -> bytes:
-    """`answer.events`."""
-    return await _make(sum(map(num_entries, deltas)), answer.events, deltas)
+def cost_of_events(deltas: Sequence[Delta]) -> int:
+    """Entries that may have to be written for them."""
+    return sum(map(num_entries, deltas))
 
 
 def are_plain(deltas: Sequence[Delta]) -> bool:
@@ -31,11 +31,11 @@ def are_plain(deltas: Sequence[Delta]) -> bool:
     return True
 
 
-async def make_whole(answer: Answer, outputs: Sequence[Output]) -> bytes:
-    """`answer.whole`."""
+def cost_of_whole(outputs: Sequence[Output]) -> int:
+    """The same for a whole answer: tokens count too."""
     choices = [choice for output in outputs for choice in choices_of(output)]
     num_tokens = sum(choice["prompt_tokens"] + len(choice["token_ids"]) for choice in choices)
-    return await _make(sum(map(num_entries, choices)) + num_tokens // TOKENS_AN_ENTRY, answer.whole, outputs)
+    return sum(map(num_entries, choices)) + num_tokens // TOKENS_AN_ENTRY
 
 
 def num_entries(news: Delta | Output) -> int:
@@ -45,7 +45,8 @@ def num_entries(news: Delta | Output) -> int:
     return logprobs + (EXPLAINED if "explanation" in news else 0)
 
 
-async def _make(cost: int, make: Callable[[T], bytes], news: T) -> bytes:
+async def build(cost: int, make: Callable[[T], bytes], news: T) -> bytes:
+    """`make(news)`; cost: in entries."""
     if cost < MANY:
         return make(news)
     return await asyncio.get_running_loop().run_in_executor(WRITER, make, news)

@@ -1,18 +1,26 @@
-"""Bodies as they come: packed ones are refused by name, large ones are read in turns."""
+"""Packed bodies are refused by name, large ones read in turns, and large answers given while there is room for them."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
 import json
 import zlib
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
 
 import httpx
 import pytest
 from support.asgi import CHAT, COMPLETIONS, GENERATE, HI, Api, says
+from support.scripted_link import Item
 from support.server_app import ask
 
+from minisgl.core import Limits
+from minisgl.message import UserMsg
 from minisgl.server.budget import Budget
+from minisgl.server.middleware import LARGE_ANSWER
 
 BODY = json.dumps({"prompt": "Hi", "max_tokens": 1}).encode()
 LARGE = json.dumps({"prompt": "Hi", "max_tokens": 1, "store": "x" * 90_000}).encode()
@@ -81,6 +89,58 @@ def test_a_large_body_for_which_there_is_no_room_in_time_is_a_503() -> None:
     answer = asyncio.run(test())
     assert api.check_error(503, answer)["code"] == "server_overloaded"
     assert answer.headers["retry-after"] == "1"
+
+
+LONG_LIMITS = Limits(300, 100_000, 400_000)
+LOGPROBS = {"messages": HI, "max_tokens": 1000, "logprobs": True, "top_logprobs": 5}
+LARGE_ANSWERS = {
+    "the page of documents": ("/docs", None),
+    "the description": ("/openapi.json", None),
+    "a file of the page": ("/ui/app.js", None),
+    "token ids": ("/tokenize", {"prompt": "x" * 60_000}),
+    "a text": ("/detokenize", {"tokens": [50] * 60_000}),
+}
+
+
+@pytest.mark.parametrize(("path", "body"), LARGE_ANSWERS.values(), ids=LARGE_ANSWERS)
+def test_a_large_answer_has_no_place_beside_too_much_that_is_not_read(path: str, body: dict[str, Any] | None) -> None:
+    api = Api(says("Hello"), limits=LONG_LIMITS, answers=Budget(2**26, "unread answers", patience=0.01))
+    method = "GET" if body is None else "POST"
+    ask_it = partial(ask, api.app, method, path, json=body, headers={"accept-encoding": "identity"})
+    size = len(ask_it().content)
+    api.state.answers.add(2**26 - 1000)
+    answer = ask_it()
+    if size < LARGE_ANSWER:
+        assert answer.status_code == 200, "it fits the connection's own buffer"
+    else:
+        assert api.check_error(503, answer)["code"] == "server_overloaded"
+        assert answer.headers["retry-after"] == "1"
+    api.state.answers.remove(2**26 - 1000)
+    assert len(ask_it().content) == size
+    assert api.state.answers.held == 0
+
+
+def many_tokens(request: UserMsg) -> Iterable[Item]:
+    return itertools.repeat((50,) * 10)
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_large_answer_that_was_computed_waits_for_its_place(is_read: bool) -> None:
+    patience = 60.0 if is_read else 0.01
+    api = Api(many_tokens, limits=LONG_LIMITS, answers=Budget(2**20, "unread answers", patience))
+
+    async def test() -> None:
+        api.state.answers.add(2**20)
+        asked = asyncio.create_task(send(api, body=json.dumps(LOGPROBS).encode(), path=CHAT))
+        while api.state.answers.num_waiting == 0 and not asked.done():
+            await asyncio.sleep(0.001)
+        assert api.state.gate.num_open == 0, "its place is for others meanwhile"
+        if is_read:
+            api.state.answers.remove(2**20)
+        assert (await asked).status_code == (200 if is_read else 503)
+
+    asyncio.run(test())
+    assert api.state.answers.held == (0 if is_read else 2**20)
 
 
 def test_a_large_body_that_is_wrong_gives_its_room_back() -> None:

@@ -19,7 +19,8 @@ import minisgl
 from minisgl.core import Limits
 from minisgl.message import EngineInfo, UserMsg
 from minisgl.server.config import ServerConfig
-from minisgl.server.endpoints import cache, info, tokens
+from minisgl.server.endpoints import cache, common, info, tokens
+from minisgl.server.schema import tokens as schema_tokens
 from minisgl.tokenizer import Tokenizer
 
 
@@ -89,6 +90,32 @@ def test_a_chat_is_tokenized_as_its_template_writes_it(api: Api) -> None:
 @pytest.mark.parametrize("body", [{}, {"prompt": "x", "messages": HI}])
 def test_tokenize_takes_either_a_prompt_or_messages(api: Api, body: dict[str, Any]) -> None:
     assert api.error(400, "/tokenize", **body)["param"] == "prompt"
+
+
+def test_detokenize_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever comes first: the number of ids, or the length of their text."""
+    api = Api(limits=Limits(300, max_seq_len=10, pool_len=64))
+    monkeypatch.setattr(tokens, "MAX_BYTES", 50)
+    allowed = 80
+    assert len(api.whole("/detokenize", tokens=ids_of("x") * allowed)["text"]) == allowed
+    monkeypatch.setattr(tokens, "Text", None)  # no text is made
+    error = api.error(400, "/detokenize", tokens=ids_of("x") * (allowed + 1))
+    assert (error["param"], error["message"]) == (
+        "tokens",
+        "tokens: a text of 81 bytes; at most 80 are written at a time",
+    )
+    monkeypatch.setattr(schema_tokens, "MAX_IDS", 20)
+    error = api.error(400, "/detokenize", tokens=[1] * 21)
+    assert (error["param"], error["message"]) == (
+        "tokens",
+        "tokens: 21 token ids; at most 20 are detokenized at a time",
+    )
+
+
+def test_detokenize_refuses_too_many_ids_before_they_are_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(common, "decode", None)
+    error = Api().error(400, "/detokenize", tokens=[1] * (2**17 + 1))
+    assert error["message"] == "tokens: 131073 token ids; at most 131072 are detokenized at a time"
 
 
 @pytest.mark.parametrize("tokens", [[-1], [2**31], [1.5], ["a"], "a", None])
