@@ -39,27 +39,76 @@ def _by_case(suffix: str, numbers: str) -> str:
 
 _GPT4O = _by_case("(?i:'s|'t|'re|'ve|'m|'ll|'d)?", r"\p{N}{1,3}")
 _TEKKEN = _by_case("", r"\p{N}")
-# How text is cut before merging, by `tokenizer.ggml.pre`; None is GPT-2's pattern, which `tokenizers` has built in.
-# "smollm" is cut as transformers does it; llama.cpp also parts digits first: "\n\n1" differs, for one.
-_SPLITS: dict[str, str | None] = {
+_SEED_CODER = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+# DeepSeek's cut the pieces of one pattern by the next. Letters with case, as of an older Unicode, are a list of theirs.
+_CASED = (
+    "41-5A 61-7A B5 C0-D6 D8-F6 F8-1BA 1BC-1BF 1C4-293 295-2AF 370-373 376 377 37B-37D 37F 386 388-38A 38C 38E-3A1"
+    " 3A3-3F5 3F7-481 48A-52F 531-556 10A0-10C5 13A0-13F5 13F8-13FD 1C90-1CBA 1CBD-1CBF 1D00-1D2B 1D6B-1D77 1D79-1D9A"
+    " 1E00-1F15 1F18-1F1D 1F20-1F45 1F48-1F4D 1F50-1F57 1F59 1F5B 1F5D 1F5F-1F7D 1F80-1FB4 1FB6-1FBC 1FBE 1FC2-1FC4"
+    " 1FC6-1FCC 1FD0-1FD3 1FD6-1FDB 1FE0-1FEC 1FF2-1FF4 1FF6-1FFC 2102 2107 210A-2113 2115 2119-211D 2124 2126 2128"
+    " 212A-212D 212F-2134 2139 213C-213F 2145-2149 214E 2183 2184 2C00-2C7B 2C7E-2CE4 2CEB-2CEE 2CF2 2CF3 A640-A66D"
+    " A680-A69B A722-A76F A771-A787 A78B-A78E AB70-ABBF FB00-FB06 FB13-FB17 FF21-FF3A FF41-FF5A 10400-1044F"
+    " 104B0-104D3 104D8-104FB 10C80-10CB2 10CC0-10CF2 118A0-118DF 1E900-1E943"
+)
+
+
+def _ranges(text: str) -> str:
+    """The inside of a character class, of ranges of code points in hexadecimal."""
+    return "".join("-".join(chr(int(end, 16)) for end in part.split("-")) for part in text.split())
+
+
+_HAN_AND_HANGUL = f"[{_ranges('4E00-9FA5 800-4E00 AC00-D7FF')}]+"
+_DEEPSEEK_LLM = (
+    *(r"[\r\n]", rf"\s?[{_ranges(_CASED)}]+"),
+    rf"\s?[!-/:-~{_ranges('FF01-FF0F FF1A-FF5E 2018-201F 3000-3002')}]+",
+    *(r"\s+$", _HAN_AND_HANGUL, r"\p{N}"),
+)
+_DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", _HAN_AND_HANGUL, r"\p{N}")
+_DEEPSEEK_V3 = (
+    *(r"\p{N}{1,3}", f"[{_ranges('4E00-9FA5 3040-309F 30A0-30FF')}]+"),
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"""
+    r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+)
+# How text is cut before merging, by `tokenizer.ggml.pre`: a pattern, or several one after the other. None is GPT-2's
+# pattern, which `tokenizers` has built in. Where llama.cpp and a model's own tokenizer.json differ, the latter holds:
+# for "smollm" llama.cpp parts digits first ("\n\n1" differs, for one), for "deepseek-llm" it leaves them together.
+_SPLITS: dict[str, str | tuple[str, ...] | None] = {
     "default": None,
     "gpt-2": None,
+    "mellum": None,
+    "a.x-4.0": None,
+    "trillion": None,
     "olmo": None,
     "phi-2": None,
     "smollm": None,
     "refact": _DIGITS,  # Granite
+    "starcoder": _DIGITS,
+    "minerva-7b": _DIGITS,
     "qwen2": _QWEN2,
     "deepseek-r1-qwen": _QWEN2,
+    "megrez": _QWEN2,
+    "seed-coder": _SEED_CODER,
+    "deepseek-llm": _DEEPSEEK_LLM,
+    "deepseek-coder": _DEEPSEEK_CODER,
+    "deepseek-v3": _DEEPSEEK_V3,
     "llama-bpe": _LLAMA3,
     "llama3": _LLAMA3,
     "llama-v3": _LLAMA3,
+    "falcon3": _LLAMA3,
+    "midm-2.0": _LLAMA3,
+    "pixtral": _LLAMA3,
     "dbrx": _LLAMA3,  # OLMo 2, Phi-4
     "smaug-bpe": _LLAMA3,  # SmolLM3
     "gpt-4o": _GPT4O,  # Phi-4-mini, GPT-OSS
     "tekken": _TEKKEN,  # newer Mistral
 }
-# Whose vocabulary has whole words that its merges cannot build, and whose older files do not say that BOS is added.
-_WHOLE_WORDS = frozenset(("llama-bpe", "llama3", "llama-v3", "tekken"))
+_COMPOSED = frozenset(("qwen2", "deepseek-r1-qwen"))  # whose characters are composed first (NFC)
+# Whose older files do not say that BOS is added, and whose vocabulary has whole words that its merges cannot build.
+_ADD_BOS = frozenset(("llama-bpe", "llama3", "llama-v3", "tekken", "pixtral"))
+_WHOLE_WORDS = _ADD_BOS | {"falcon3", "midm-2.0"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +169,7 @@ class _Metadata:
     @property
     def add_bos(self) -> bool:
         """Files older than the key leave it out: Llama and Mistral models then add BOS."""
-        return bool(self.get("add_bos_token", self.kind == "llama" or self.has_whole_words))
+        return bool(self.get("add_bos_token", self.kind == "llama" or self.split in _ADD_BOS))
 
     def eats_space_behind(self, token: str) -> bool:
         """Phi-3's tokens do, but for those of a text's ends; no key says so."""
@@ -176,13 +225,14 @@ def _byte_level_bpe(ggml: _Metadata) -> Tokenizer:
         merges = [(a, b) for a, b in merges if a in vocab and b in vocab and a + b in vocab]
         model = models.BPE(vocab=vocab, merges=merges, ignore_merges=ggml.has_whole_words)
     backend = Tokenizer(model)
-    pattern = _SPLITS[ggml.split]
+    patterns = _SPLITS[ggml.split]
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-    if pattern:
-        cut = pre_tokenizers.Split(Regex(pattern), behavior="isolated")
+    if patterns:
+        in_turn = (patterns,) if isinstance(patterns, str) else patterns
+        cuts = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in in_turn]
         to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-        backend.pre_tokenizer = pre_tokenizers.Sequence([cut, to_bytes])
-    if pattern == _QWEN2:
+        backend.pre_tokenizer = pre_tokenizers.Sequence([*cuts, to_bytes])
+    if ggml.split in _COMPOSED:
         backend.normalizer = normalizers.NFC()
     backend.decoder = decoders.ByteLevel()
     return backend

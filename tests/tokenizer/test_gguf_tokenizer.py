@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.ggml_metadata import byte_level_metadata, sentencepiece_metadata
-from tokenizers import pre_tokenizers
+from tokenizers import Regex, pre_tokenizers
 
 from minisgl.tokenizer import Tokenizer
 from minisgl.tokenizer.gguf_tokenizer import tokenizer_from_gguf
@@ -144,6 +144,19 @@ def test_each_pre_tokenizer_cuts_digits_its_own_way(pre, pieces):
         ("olmo", ["AbCd", "'s", " 1234", " x", "/", "\n", "\n", "YZ"]),
         ("refact", ["AbCd", "'s", " ", "1", "2", "3", "4", " x", "/", "\n", "\n", "YZ"]),
         ("qwen2", ["AbCd", "'s", " ", "1", "2", "3", "4", " x", "/\n\n", "YZ"]),
+        ("megrez", ["AbCd", "'s", " ", "1", "2", "3", "4", " x", "/\n\n", "YZ"]),
+        ("seed-coder", ["AbCd", "'s", " ", "1", "2", "3", "4", " x", "/", "\n\n", "YZ"]),
+        ("deepseek-llm", ["AbCd", "'", "s", " ", "1", "2", "3", "4", " x", "/", "\n", "\n", "YZ"]),
+        ("deepseek-coder", ["AbCd", "'", "s", " ", "1", "2", "3", "4", " x", "/", "\n", "\n", "YZ"]),
+        ("deepseek-v3", ["AbCd", "'s", " ", "123", "4", " x", "/\n\n", "YZ"]),
+        ("mellum", ["AbCd", "'s", " 1234", " x", "/", "\n", "\n", "YZ"]),
+        ("a.x-4.0", ["AbCd", "'s", " 1234", " x", "/", "\n", "\n", "YZ"]),
+        ("trillion", ["AbCd", "'s", " 1234", " x", "/", "\n", "\n", "YZ"]),
+        ("minerva-7b", ["AbCd", "'s", " ", "1", "2", "3", "4", " x", "/", "\n", "\n", "YZ"]),
+        ("starcoder", ["AbCd", "'s", " ", "1", "2", "3", "4", " x", "/", "\n", "\n", "YZ"]),
+        ("falcon3", ["AbCd", "'s", " ", "123", "4", " x", "/\n\n", "YZ"]),
+        ("midm-2.0", ["AbCd", "'s", " ", "123", "4", " x", "/\n\n", "YZ"]),
+        ("pixtral", ["AbCd", "'s", " ", "123", "4", " x", "/\n\n", "YZ"]),
         ("dbrx", ["AbCd", "'s", " ", "123", "4", " x", "/\n\n", "YZ"]),
         ("smaug-bpe", ["AbCd", "'s", " ", "123", "4", " x", "/\n\n", "YZ"]),
         ("gpt-4o", ["Ab", "Cd's", " ", "123", "4", " x", "/\n\n", "YZ"]),
@@ -166,7 +179,139 @@ def test_refact_cuts_texts_as_two_steps_of_hugging_face_do_digits_first():
         assert ours.pre_tokenize_str(text) == theirs.pre_tokenize_str(text), repr(text)
 
 
-@pytest.mark.parametrize(("pre", "pieces"), [("llama-bpe", ["whole"]), ("tekken", ["whole"]), ("dbrx", list("whole"))])
+LLAMA3 = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+HAN_AND_HANGUL = "[一-龥\u0800-一가-\ud7ff]+"
+CASED_LLM = (  # the letters of the file as they are, but for those that editors compose
+    "[A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝὟ-\u1f7dᾀ-ᾴᾶ-ᾼ\u1fbeῂ-ῄῆ-ῌῐ-\u1fd3"
+    "ῖ-\u1fdbῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤ\u2126ℨ\u212a-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗＡ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃]+"
+)
+PUNCTUATION_LLM = "[!-/:-~！-／：-～‘-‟\u3000-。]+"
+V3_WORDS = (
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
+    "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+"
+)
+
+
+def split(pattern, behavior="isolated", invert=False):
+    return pre_tokenizers.Split(Regex(pattern), behavior, invert)
+
+
+DIGITS = pre_tokenizers.Digits(individual_digits=True)
+GPT2 = pre_tokenizers.ByteLevel(add_prefix_space=False)
+# The steps before the last one, ByteLevel without a pattern, that the tokenizer.json of each model has.
+HUGGING_FACE = {
+    "midm-2.0": [split(LLAMA3, "removed", invert=True)],
+    "deepseek-llm": [
+        *(split("[\r\n]"), split(rf"\s?{CASED_LLM}"), split(rf"\s?{PUNCTUATION_LLM}"), split(r"\s+$")),
+        *(split(HAN_AND_HANGUL), DIGITS),
+    ],
+    "deepseek-coder": [
+        *(split("[\r\n]"), split(r"\s?\p{L}+"), split(r"\s?\p{P}+"), split(HAN_AND_HANGUL), DIGITS),
+    ],
+    "deepseek-v3": [split(r"\p{N}{1,3}"), split("[一-龥\u3040-ゟ゠-ヿ]+"), split(V3_WORDS)],
+    "seed-coder": [
+        split(
+            "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1}| ?[^\\s\\p{L}\\p{N}\r\n]+|\\s*[\r\n]+"
+            "|\\s+(?!\\S)|\\s+"
+        )
+    ],
+}
+VARIED = [
+    *(
+        "a",
+        "Bc",
+        "don",
+        "'s",
+        "'LL",
+        "'re",
+        "’s",
+        " ",
+        "  ",
+        "   ",
+        "\t",
+        "\n",
+        "\r\n",
+        "\n\n",
+        "\u00a0",
+        "\u3000",
+        "\u2029",
+    ),
+    *(
+        "1",
+        "23",
+        "4567",
+        "½",
+        "Ⅻ",
+        "٣",
+        "0x1F",
+        "世界",
+        "ひらがな",
+        "カタカナ",
+        "한글",
+        "ไทย",
+        "नमस्ते",
+        "é",
+        "e\u0301",
+        "Ω",
+        "\u2126",
+    ),
+    *(
+        "🦀",
+        "👩‍👩‍👧",
+        "❤️",
+        ".",
+        "...",
+        "!?",
+        "—",
+        "“",
+        "、",
+        "。",
+        "(",
+        ")",
+        "_",
+        "$",
+        "+",
+        "=",
+        "`",
+        "~",
+        "#",
+        "/",
+        "\\",
+        "<|",
+        "ǅ",
+        "ß",
+    ),
+    *("Привет", "مرحبا", "שלום", "K", "\u212a", "ﬁ", "Ａ", "１", "𐐀", "\ufeff", "\0"),
+]
+
+
+@pytest.mark.parametrize("pre", HUGGING_FACE)
+def test_texts_are_cut_as_the_models_own_files_say(pre):
+    to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    theirs = pre_tokenizers.Sequence([*HUGGING_FACE[pre], to_bytes])
+    ours = build(byte_level_metadata(pre=pre)).backend.pre_tokenizer
+    rng = random.Random(0)
+    texts = ["".join(pair) for pair in itertools.product(VARIED, repeat=2)]
+    texts += ["".join(rng.choices(VARIED, k=rng.randint(3, 30))) for _ in range(2_000)]
+    for text in texts:
+        assert ours.pre_tokenize_str(text) == theirs.pre_tokenize_str(text), repr(text)
+
+
+@pytest.mark.parametrize("pre", ["starcoder", "minerva-7b"])
+def test_single_digits_come_before_words_as_in_the_models_own_files(pre):
+    theirs = pre_tokenizers.Sequence([DIGITS, GPT2])
+    ours = build(byte_level_metadata(pre=pre)).backend.pre_tokenizer
+    for text in ("".join(pair) for pair in itertools.product(VARIED, repeat=2)):
+        assert ours.pre_tokenize_str(text) == theirs.pre_tokenize_str(text), repr(text)
+
+
+@pytest.mark.parametrize(
+    ("pre", "pieces"),
+    [("llama-bpe", ["whole"]), ("tekken", ["whole"]), ("falcon3", ["whole"]), ("dbrx", list("whole"))],
+)
 def test_whole_words_of_the_vocabulary_need_no_merges_where_the_kind_says_so(pre, pieces):
     metadata = byte_level_metadata(pre=pre, add_bos_token=False)
     metadata["tokenizer.ggml.tokens"].append("whole")
@@ -189,6 +334,9 @@ def test_qwen2_composes_characters_first():
         ({"pre": "llama-bpe"}, 0),
         ({"pre": "llama-bpe", "add_bos_token": False}, None),
         ({"pre": "tekken"}, 0),
+        ({"pre": "pixtral"}, 0),
+        ({"pre": "falcon3"}, None),
+        ({"pre": "deepseek-llm"}, None),
         ({"pre": "dbrx"}, None),
         ({"add_bos_token": True, "bos_token_id": None}, None),
     ],
