@@ -38,9 +38,9 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml hatch_build.py constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo '1 of 4: torch, the largest part (about a minute; longer over a slow line, or with CUDA)'
-	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) $(TORCH_FLAGS) '$(TORCH)'
+	$(BIN)/python scripts/pip-install $(PIP_FLAGS) $(TORCH_FLAGS) '$(TORCH)'
 	@echo '2 of 4: the other packages, and the C++ kernels if there is a compiler (one to two minutes)'
-	$(BIN)/python -m pip install --quiet $(PIP_FLAGS) -c constraints.txt -e '.[server,otel,plot,docs,dev]'
+	$(BIN)/python scripts/pip-install $(PIP_FLAGS) -c constraints.txt -e '.[server,otel,plot,docs,dev]'
 	@echo '3 of 4: the default model (some 100 MB, unless it is there)'
 	$(BIN)/minisgl pull smollm2
 	@echo '4 of 4: a first start (some seconds)'
@@ -49,7 +49,7 @@ $(STAMP): pyproject.toml hatch_build.py constraints.txt
 
 # No failure: there are no wheels for some platforms, and without it the tests of those kernels are left out.
 triton: setup
-	-$(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python -m pip install --quiet $(PIP_FLAGS) '$(TRITON)'
+	-$(BIN)/python -c 'import triton' 2>/dev/null || $(BIN)/python scripts/pip-install $(PIP_FLAGS) '$(TRITON)'
 
 demo: setup
 	$(BIN)/minisgl generate --chat --max-tokens 64 'What is the capital of France?'
