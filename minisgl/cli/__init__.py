@@ -8,11 +8,13 @@ import sys
 from collections.abc import Sequence
 
 from minisgl.utils.garbage import look_less_often
+from minisgl.utils.malloc import limit_arenas
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command line (default: this process's) and exit: 0 well, 1 a request failed, 2 the user's mistake."""
     _fill_standard_streams()
+    limit_arenas()
     look_less_often()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

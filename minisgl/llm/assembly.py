@@ -22,11 +22,11 @@ from minisgl.scheduler.cache_manager import CacheManager
 from minisgl.scheduler.scheduler import Scheduler
 from minisgl.scheduler.trace import Trace, check_trace
 from minisgl.tokenizer import Tokenizer, end_token_ids, load_tokenizer
-from minisgl.utils.garbage import return_free_memory
 from minisgl.utils.gguf_header import GGUFHeader
 from minisgl.utils.hardware import find_hardware
 from minisgl.utils.logging import get_logger
 from minisgl.utils.lone_thread import LoneThread
+from minisgl.utils.malloc import return_free_memory
 
 if TYPE_CHECKING:
     from minisgl.llm.tensor_parallel import Leader

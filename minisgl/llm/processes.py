@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from minisgl.utils import malloc
+
 
 def new_folder() -> Path:
     """A path for sockets that nobody else has; nothing is there yet."""
@@ -27,7 +29,7 @@ def running(module: str, folder: Path, **environ: str) -> Iterator[subprocess.Po
     Its standard output is ours for errors: nothing of it is an answer. OSError when it cannot be started.
     """
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # it shall find modules where we do
-    env = {**os.environ, **environ, "PYTHONPATH": path}
+    env = {**os.environ, **malloc.child_environ(os.environ), **environ, "PYTHONPATH": path}
     command = [sys.executable, "-P", "-m", module, str(folder)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=2, start_new_session=True, env=env)
     try:

@@ -30,8 +30,8 @@ from minisgl.message import (
 from minisgl.message.questions import AnswerT
 from minisgl.message.wire import News
 from minisgl.tokenizer import load_tokenizer
-from minisgl.utils.garbage import return_free_memory
 from minisgl.utils.logging import get_logger
+from minisgl.utils.malloc import return_free_memory
 
 POLL_S = 0.2  # how soon a death is noticed, and messages that met a full socket are sent
 logger = get_logger(__name__)

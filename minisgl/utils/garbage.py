@@ -1,11 +1,8 @@
-"""What is needed no longer. Python's search for cycles is told what our programs are like: most objects live long, and
-hardly any are in cycles. Memory that malloc keeps for later goes back to the system.
-"""
+"""Python's search for cycles, set for what our programs are like: most objects live long, hardly any are in cycles."""
 
 from __future__ import annotations
 
 import atexit
-import ctypes
 import gc
 
 # Python's own 700 would have it look at every object of every open request, and every node of the tree, a few times a
@@ -34,10 +31,3 @@ def settle() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG, 10, ALL)
-
-
-def return_free_memory() -> None:
-    """To the system what malloc has kept of memory that was freed, if this malloc can: loading leaves 10 to 30 MB."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
