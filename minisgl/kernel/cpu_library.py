@@ -7,6 +7,8 @@ as long while another thread was busy: Python hands the lock back only every 5 m
 from __future__ import annotations
 
 import ctypes
+import struct
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, ClassVar
@@ -57,16 +59,10 @@ _OF_INT32 = {"begin_step": "pnpppnppppn"}
 _CTYPES = {"p": ctypes.c_void_p, "n": ctypes.c_int64, "f": ctypes.c_float, "t": ctypes.c_int}
 
 
-class Argument(ctypes.Union):
-    """csrc/recorded.h has the same."""
-
-    _fields_ = (("number", ctypes.c_int64), ("fraction", ctypes.c_float), ("pointer", ctypes.c_void_p))
-
-
 class Function:
     """A C function. letters: of its arguments, and after a ">" that of its result.
 
-    listener: is told of every call that can be made again, after it, with what `again` and `arguments` want.
+    listener: is told of every call that can be made again, after it, with what `again` and `words` want.
     """
 
     listener: ClassVar[Callable[[Function, tuple[Any, ...]], None] | None] = None
@@ -77,7 +73,7 @@ class Function:
         self._call = getattr(library, name)
         self._call.argtypes = [_CTYPES[letter] for letter in self._letters]
         self._call.restype = _CTYPES.get(result)
-        self.again: int | None = None  # address of what calls it with `arguments`
+        self.again: int | None = None  # address of what calls it with `words`
 
     def __call__(self, *args: Any) -> Any:
         result = self._call(*args)
@@ -86,17 +82,12 @@ class Function:
             listener(self, args)
         return result
 
-    def arguments(self, args: tuple[Any, ...]) -> ctypes.Array[Argument]:
-        """The arguments of a call as the library keeps them."""
-        kept = (Argument * len(args))()
-        for place, letter, value in zip(kept, self._letters, args, strict=True):
-            if letter == "f":
-                place.fraction = value
-            elif letter == "p":
-                place.pointer = value
-            else:
-                place.number = value
-        return kept
+    def words(self, args: tuple[Any, ...]) -> list[int]:
+        """The arguments of a call as the library keeps them, each in 64 bits: see csrc/recorded.h."""
+        return [
+            int.from_bytes(struct.pack("f4x", value), sys.byteorder, signed=True) if letter == "f" else value or 0
+            for letter, value in zip(self._letters, args, strict=True)
+        ]
 
 
 Functions = Mapping[tuple[str, torch.dtype], Function]

@@ -9,7 +9,6 @@ no tape. What goes past both is not noticed, as what ranks send each other: who 
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from minisgl.kernel.cpu_library import Argument, Function, functions
+from minisgl.kernel.cpu_library import Function, functions
 
 _LEAST_BYTES = 4096
 _CALLS_AT_ONCE = 6  # a decoder layer's: the interpreter stays locked so long, and other threads wait
@@ -60,14 +59,18 @@ class Arena:
 
     def alias(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor that can be kept: one of this arena as a second one in its memory, which does not hold its place."""
-        if tensor.layout is not torch.strided:  # oneDNN's own
+        slab = self.slab_of(tensor)
+        if slab is None:
             return tensor
+        whole = torch.from_numpy(slab).view(tensor.dtype)
+        return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+    def slab_of(self, tensor: torch.Tensor) -> npt.NDArray[np.uint8] | None:
+        """The memory of this arena in which a tensor lies; None if it lies elsewhere."""
+        if tensor.layout is not torch.strided:  # oneDNN's own
+            return None
         address = tensor.untyped_storage().data_ptr()
-        for slab in self._slabs:
-            if slab.ctypes.data == address:
-                whole = torch.from_numpy(slab).view(tensor.dtype)
-                return whole.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-        return tensor
+        return next((slab for slab in self._slabs if slab.ctypes.data == address), None)
 
     def _find(self, num_bytes: int) -> int:
         """The smallest slab that is free and large enough, made if there is none."""
@@ -89,8 +92,8 @@ class Tape:
         self.result: Any = None
         self._arena = arena
         self._steps: list[Callable[[], None]] = []
-        self._calls: list[tuple[int, ctypes.Array[Argument]]] = []  # of C++ since the last step
-        self._kept: list[Any] = []
+        self._calls: list[tuple[int, list[int]]] = []  # of C++ since the last step
+        self._kept: list[torch.Tensor] = []  # that lie in nobody's memory but their own
 
     def play(self) -> Any:
         """Do it all again; what `result` is made of is written anew. MemoryError if a kernel has no room to work."""
@@ -106,7 +109,7 @@ class Tape:
         if function.again is None:
             self.refuse(f"{function.name} is not part of a forward pass")
         else:
-            self._calls.append((function.again, function.arguments(args)))
+            self._calls.append((function.again, function.words(args)))
 
     def add_operation(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Do it, and note it unless doing it once is enough; its result, in the arena if it is in memory of its own."""
@@ -119,7 +122,7 @@ class Tape:
         if function.namespace not in _NAMESPACES:
             self.refuse(f"{function} is not torch's own")
         if made <= addresses and not function._schema.is_mutable:
-            self._kept.append(self._keep(out))  # a view
+            self._keep_foreign(out)  # a view
             return out
         again = partial(function, *self._keep(args), **self._keep(kwargs))
         if made <= addresses:
@@ -150,20 +153,32 @@ class Tape:
     def _keep(self, values: Any) -> Any:
         return tree_map_only(torch.Tensor, self._arena.alias, values)
 
+    def _keep_foreign(self, views: Any) -> None:
+        """The arena's memory stays by itself; a tape has a hundred views of it."""
+        leaves = [leaf for leaf in tree_leaves(views) if isinstance(leaf, torch.Tensor)]
+        self._kept += [view for view in leaves if self._arena.slab_of(view) is None]
+
 
 class _CallsInARow:
-    """Calls of C++ with nothing between them, made by one."""
+    """Calls of C++ with nothing between them, made by one. A table of what to call with which words, then the words."""
 
-    def __init__(self, calls: list[tuple[int, ctypes.Array[Argument]]]) -> None:
-        fields = [(again, ctypes.addressof(args)) for again, args in calls]
-        self._table = np.array(fields, np.int64)
-        self._kept = [args for _, args in calls]
-        self._address, self._call = self._table.ctypes.data, functions()["call_recorded", torch.uint8]
+    __slots__ = ("_address", "_call", "_length", "_table")
+
+    def __init__(self, calls: list[tuple[int, list[int]]]) -> None:
+        words = [word for _, args in calls for word in args]
+        self._table = np.empty(2 * len(calls) + len(words), np.int64)
+        self._table[2 * len(calls) :] = words
+        self._address, self._length = self._table.ctypes.data, len(calls)
+        begin = self._address + 16 * len(calls)
+        for i, (again, args) in enumerate(calls):
+            self._table[2 * i : 2 * i + 2] = again, begin
+            begin += 8 * len(args)
+        self._call = functions()["call_recorded", torch.uint8]
 
     def __call__(self) -> None:
-        done = self._call(self._address, len(self._table))
-        if done < len(self._table):
-            raise MemoryError(f"no memory for call {done} of the {len(self._table)} that a tape makes")
+        done = self._call(self._address, self._length)
+        if done < self._length:
+            raise MemoryError(f"no memory for call {done} of the {self._length} that a tape makes")
 
 
 class _Dispatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
