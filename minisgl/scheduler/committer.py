@@ -30,11 +30,6 @@ class Committer:
         self._endings = endings
         self._counters = counters
         self._replies = replies
-        self._end_token_ids: set[int] = set()
-
-    def expect(self, request: Request) -> None:
-        """A request that batches may compute from now on."""
-        self._end_token_ids |= request.end_token_ids
 
     def commit(self, batch: Batch, result: BatchResult, last_step: int) -> None:
         """last_step: of the batch launched last, this one or the next."""
@@ -46,7 +41,7 @@ class Committer:
 
     def _append_all(self, table_idxs: RowIndex, result: BatchResult) -> list[int]:
         """Take in the tokens of rows of which nothing else is to be said, most of hundreds; which rows are left."""
-        rows, tokens, ends = self._rows, result.next_tokens, self._end_token_ids
+        rows, tokens, ends = self._rows, result.next_tokens, self._endings.end_token_ids.keys()
         token_ids = tokens.tolist()
         is_easy = rows.num_ids[table_idxs] < rows.appends_below[table_idxs]
         if result.errors:

@@ -15,6 +15,7 @@ class Endings:
     """Closes requests of the queue and of `admitted`, the scheduler's; what is to be told of it is put into `replies`.
 
     A request that is over leaves at once, or with the commit of its last launched batch.
+    end_token_ids: those that end some request which is not over, and how many.
     """
 
     def __init__(
@@ -34,6 +35,12 @@ class Endings:
         self._counters = counters
         self._recorder = recorder
         self._replies = replies
+        self.end_token_ids: dict[int, int] = {}
+
+    def expect(self, request: Request) -> None:
+        """A request that will be closed here, however it ends."""
+        for token_id in request.end_token_ids:
+            self.end_token_ids[token_id] = self.end_token_ids.get(token_id, 0) + 1
 
     def find(self, uid: int) -> Request | None:
         """It waits, runs, or is over but in flight."""
@@ -63,6 +70,7 @@ class Endings:
         """The request is over. reply: the last news of it, with the reason."""
         reason: FinishReason = (reply and reply.finish_reason) or "stop"
         request.close(state)
+        self._forget_end_tokens(request)
         self._planner.changed()
         if state is RequestState.FINISHED and reason != "error":
             self._planner.finished(request)
@@ -72,6 +80,13 @@ class Endings:
             self._replies.append(reply)
         if not self._admission.remove(request.uid) and not request.is_in_flight:
             self.release(request)
+
+    def _forget_end_tokens(self, request: Request) -> None:
+        """A token that ends nothing is one that many rows can take in at once."""
+        for token_id in request.end_token_ids:
+            self.end_token_ids[token_id] -= 1
+            if not self.end_token_ids[token_id]:
+                del self.end_token_ids[token_id]
 
     def release(self, request: Request) -> None:
         """Its pages go back; what can be trusted of them stays cached. No launched batch may read them."""

@@ -195,7 +195,7 @@ class Scheduler:
             priority=msg.priority,
             announces=msg.explain,
         )
-        self._committer.expect(request)
+        self._endings.expect(request)
         self._admission.add(request)
         self.recorder.arrived(request)
 
