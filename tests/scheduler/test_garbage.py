@@ -5,6 +5,8 @@ import gc
 import pytest
 from support.serving import Serving
 
+from minisgl.kvcache.eviction import EVICTION_POLICIES
+
 
 @pytest.fixture
 def unreachable():
@@ -26,11 +28,11 @@ def _saved():
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "lpm", "dfs-weight", "priority", "srp"])
-@pytest.mark.parametrize("eviction", ["lru", "arc"])
-def test_requests_nodes_and_watches_that_are_gone_leave_no_cycle(unreachable, policy, eviction):
+@pytest.mark.parametrize("eviction", EVICTION_POLICIES.names)
+def test_requests_nodes_watches_and_namespaces_that_are_gone_leave_no_cycle(unreachable, policy, eviction):
     serving = Serving(num_pages=40, max_running_req=3, policy=policy, eviction=eviction, reserve="stingy")
     for i in range(30):
-        serving.submit([1, 2, 3, i % 7, i % 5, i], max_tokens=6)
+        serving.submit([1, 2, 3, i % 7, i % 5, i], max_tokens=6, salt=f"{i // 2}" if i % 4 else "", explain=i % 3 == 0)
         serving.step()
         if i % 6 == 5:
             serving.abort(i - 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from minisgl.kvcache.eviction.lazy_heap import LazyHeap
 from minisgl.kvcache.eviction.places import Places
@@ -25,7 +26,8 @@ class SparingHeap:
         self._places: Places[RadixNode] = Places()
         self._aside_number = number + 1
         self._aside = LazyHeap(number + 1, needed_last)
-        self._heap = LazyHeap(number, key, self._set_aside)
+        # Not a method: a queue goes with its namespace, and must not wait for a search for cycles.
+        self._heap = LazyHeap(number, key, partial(_set_aside, self._aside, self._places, key))
 
     def file(self, node: RadixNode) -> None:
         self._heap.file(node)
@@ -85,10 +87,6 @@ class SparingHeap:
                 assert node.expected, f"{node} is set aside for a waiting request that does not exist"
                 assert node in self._places, f"{node} is set aside and has no place"
 
-    def _set_aside(self, node: RadixNode) -> None:
-        self._aside.file(node)
-        self._places.enter(node, self._key(node))
-
     def _first_spared(self) -> int | None:
         """The first place of a leaf set aside."""
         while (first := self._places.first()) is not None:
@@ -102,6 +100,11 @@ class SparingHeap:
             else:
                 return place
         return None
+
+
+def _set_aside(aside: LazyHeap, places: Places[RadixNode], key: Callable[[RadixNode], int], node: RadixNode) -> None:
+    aside.file(node)
+    places.enter(node, key(node))
 
 
 def needed_last(node: RadixNode) -> int:
