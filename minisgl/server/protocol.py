@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import weakref
 from functools import partial
 from typing import Any
 
@@ -25,20 +26,26 @@ _UPGRADE = re.compile(rb"(?<=\n)upgrade(?=:)", re.IGNORECASE)
 
 
 class ChunkedBody:
-    """The `Body` of one response: its pieces are the same chunks as those that go through uvicorn's `send`."""
+    """The `Body` of one response: its pieces are the same chunks as those that go through uvicorn's `send`.
 
-    __slots__ = ("_cycle",)
+    The response's scope holds it, so it does not keep the response: a request that is over would wait, with all of its
+    head, for a search for cycles.
+    """
+
+    __slots__ = ("_cycle", "_transport")
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
+        self._cycle = weakref.ref(cycle)
+        self._transport = cycle.transport
 
     def is_clear(self) -> bool:
-        cycle = self._cycle
-        is_open = cycle.chunked_encoding and not (cycle.response_complete or cycle.disconnected)
-        return bool(is_open) and not cycle.flow.write_paused
+        cycle = self._cycle()
+        if cycle is None or not cycle.chunked_encoding:
+            return False
+        return not (cycle.response_complete or cycle.disconnected or cycle.flow.write_paused)
 
     def write(self, piece: bytes) -> None:
-        self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
 
 
 async def without_chunks(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import itertools
 import json
 import socket
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -402,3 +403,45 @@ def test_a_client_that_leaves_between_two_tokens_ends_its_request() -> None:
         writer.close()  # the server's side must close too, or `with_server` waits for ever
 
     with_server(test, slowly)
+
+
+@pytest.fixture
+def cycles() -> Iterator[Callable[[], set[str]]]:
+    """Finds types of the server's objects that only a search for cycles would have freed since the test began."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+
+    def find() -> set[str]:
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        types = {type(thing) for thing in gc.garbage}
+        return {kind.__name__ for kind in types if kind.__module__.startswith(("minisgl", "uvicorn", "starlette"))}
+
+    yield find
+    gc.set_debug(0)
+    gc.garbage.clear()
+    gc.unfreeze()
+    gc.enable()
+
+
+@pytest.mark.parametrize("how", ["whole", "streamed", "refused", "abandoned"])
+def test_a_request_that_is_over_leaves_no_cycle(how: str, cycles: Callable[[], set[str]]) -> None:
+    """The server's process hardly ever looks for them."""
+    found: list[set[str]] = []
+    request = completion(stream=how in ("streamed", "abandoned"), max_tokens=-1 if how == "refused" else 5)
+
+    async def test(connect: Connect) -> None:
+        for _ in range(3):
+            reader, writer = await connect()
+            for _ in range(2):
+                writer.write(request)
+                await reader.readuntil(b"\r\n\r\n")
+                if how != "abandoned":
+                    await asyncio.sleep(0.05)
+            writer.close()
+            await asyncio.sleep(0.05)
+        found.append(cycles())
+
+    with_server(test, slowly if how == "abandoned" else HELLO)
+    assert found == [set()]
