@@ -11,7 +11,8 @@ with LLM("smollm2", dtype="float32") as llm:
         print(delta["text"], end="|")
     print()
 
-    reply = llm.chat([{"role": "user", "content": "What is the capital of Japan?"}], SamplingParams(max_tokens=32))
+    question = [{"role": "user", "content": "What is the capital of Japan?"}]
+    reply = llm.chat(question, SamplingParams(temperature=0, max_tokens=32))
     print(reply["text"], f"({reply['prompt_tokens']} prompt tokens, {len(reply['token_ids'])} generated)")
 
     print(llm.probe("The capital of France is Paris. It is"))  # how much of it would not be computed again

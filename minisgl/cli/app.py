@@ -28,8 +28,8 @@ MODEL_COMMANDS = {
 }
 SUMMARIES = {
     "serve": "Serve a model over HTTP, with OpenAI's API.",
-    "generate": "Generate text for one or many prompts.",
-    "chat": "Chat with a model in this terminal.",
+    "generate": "Generate text for one or many prompts, greedily unless --temperature is given.",
+    "chat": "Chat with a model in this terminal, greedily unless --temperature is given.",
     "launch": "The predecessor's command line: python -m minisgl --model X [--shell].",
     "pull": "Fetch a model by its alias.",
     "doctor": "Show what was found on this machine.",

@@ -9,6 +9,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +19,7 @@ from minisgl.cli.chat_model import ChatModel, LocalModel, Message, Piece
 from minisgl.cli.interrupt import Interrupt, until_interrupted
 from minisgl.cli.lines import read_lines
 from minisgl.cli.server_flags import KeyWithUrl, refuse_lone_key
-from minisgl.cli.session import load_llm, printable, say
+from minisgl.cli.session import load_llm, printable, say, say_how_it_samples
 from minisgl.core import SamplingParams
 from minisgl.env import ENV
 
@@ -37,7 +38,7 @@ def run(
     api_key: KeyWithUrl = None,
 ) -> None:
     """Chat until /exit or the end of the input; input from a pipe works too, one message a line."""
-    params = SamplingParams(**sampling)
+    params = replace(SamplingParams(**sampling))  # all fields are given, so `LLM.chat` takes none of the model's advice
     if params.n != 1:
         raise ValueError(f"n={params.n}: a chat has one reply")
     if params.max_tokens == 0:
@@ -48,7 +49,9 @@ def run(
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     with contextlib.ExitStack() as stack:
         if url is None:
-            model: ChatModel = LocalModel(stack.enter_context(load_llm(config)), params)
+            llm = stack.enter_context(load_llm(config))
+            say_how_it_samples(sampling, llm.sampling_defaults)
+            model: ChatModel = LocalModel(llm, params)
         else:
             model = _connect(url, api_key or ENV.API_KEY.value, sampling)
         if sys.stdin.isatty():
@@ -62,6 +65,7 @@ def _connect(url: str, api_key: str | None, sampling: dict[str, Any]) -> ChatMod
 
     model = RemoteModel(url, api_key, sampling)
     say(f"{model.name} at {url}")
+    say_how_it_samples(sampling, {})
     return model
 
 

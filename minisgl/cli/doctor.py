@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from minisgl import __version__
+from minisgl.cli.session import shown_sampling
 from minisgl.env import ENV
 from minisgl.utils.model_store import pulled_models
 
@@ -42,6 +43,7 @@ def run(as_json: Annotated[bool, typer.Option("--json", help="As one JSON object
         "gguf_quantization": auto_for_gguf("cuda" if hardware.gpus else "cpu"),
         "cache_dir": str(ENV.CACHE_DIR.value),
         "models": {model.alias: str(model.path) for model in pulled_models()},
+        "sampling_defaults": {model.alias: dict(model.sampling) for model in pulled_models()},
     }
     typer.echo(json.dumps(found, indent=2) if as_json else _as_text(found))
 
@@ -56,6 +58,7 @@ def _as_text(found: dict[str, Any]) -> str:
         f", on one of {nodes} memory nodes" * (nodes > 1)
     )
     models = [f"{alias}: {path}" for alias, path in found["models"].items()]
+    advised = [f"{alias}: {shown_sampling(fields)}" for alias, fields in found["sampling_defaults"].items()]
     rows = {
         "minisgl": found["minisgl"],
         "python": f"{found['python']} ({found['executable']})",
@@ -72,6 +75,8 @@ def _as_text(found: dict[str, Any]) -> str:
         "integers": _integers(found["gguf_quantization"]),
         "cache": found["cache_dir"],
         "models": ", ".join(models) or "none pulled; `minisgl pull smollm2` fetches the default one",
+        "sampling": "; ".join([*advised, "others: as their files advise, else temperature 1"])
+        + "; generate, chat and LLM.generate are greedy",
     }
     return "\n".join(f"{name:<9} {value}" for name, value in rows.items())
 

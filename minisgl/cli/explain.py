@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from minisgl.cli.server_flags import KeyWithUrl, refuse_lone_key
+from minisgl.utils.model_store import resolve_model
 
 if TYPE_CHECKING:
     from minisgl.cli.explain_prompts import AskedPrompt
@@ -80,6 +81,7 @@ def _check(url: str | None, api_key: str | None, offline: Sequence[str]) -> None
 def _look_offline(prompts: Sequence[AskedPrompt], model: str, page_size: int, pool_tokens: int | None) -> list[Found]:
     if len(prompts) < 2:
         raise ValueError("one prompt has nothing before it: give two or more, or --url to ask a running server")
-    from minisgl.cli.explain_offline import explain_offline
+    path = resolve_model(model, need_weights=False)
+    from minisgl.cli.explain_offline import explain_offline  # here, because torch takes seconds
 
-    return explain_offline(prompts, model, page_size, pool_tokens)
+    return explain_offline(prompts, path, page_size, pool_tokens)

@@ -19,18 +19,19 @@ from minisgl.server.explaining import told_in_full
 from minisgl.tokenizer import Tokenizer, load_tokenizer, text_around
 from minisgl.utils.arrays import Int32Array
 from minisgl.utils.math import div_ceil
-from minisgl.utils.model_store import resolve_model
 from minisgl.utils.progress import tracked
 
 ENDLESS = 2**31 - 1  # tokens of a context: here prompts are only looked at
 
 
-def explain_offline(prompts: Sequence[AskedPrompt], model: str, page_size: int, pool_tokens: int | None) -> list[Found]:
+def explain_offline(
+    prompts: Sequence[AskedPrompt], model: Path, page_size: int, pool_tokens: int | None
+) -> list[Found]:
     """One for each prompt, in their order. pool_tokens: None is as many as all of them have.
 
     Of the model only the tokenizer is read. ValueError for a prompt that is none, or has more tokens than the pool.
     """
-    tokenizer = load_tokenizer(Path(resolve_model(model, need_weights=False)))
+    tokenizer = load_tokenizer(model)
     encoder = Encoder(tokenizer, Limits(tokenizer.vocab_size, ENDLESS, ENDLESS))
     all_ids = [_encode(encoder, prompt) for prompt in tracked(prompts, "tokenizing", "prompts")]
     past = _Past(all_ids, page_size, pool_tokens)

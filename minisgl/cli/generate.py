@@ -15,7 +15,7 @@ from minisgl.cli.files import check_writable
 from minisgl.cli.interrupt import Interrupt, until_interrupted
 from minisgl.cli.prompts import GivenPrompt, read_prompts, tokenize
 from minisgl.cli.report import Output, Totals, choices_of, cut_at, error_of, is_utf8, json_line
-from minisgl.cli.session import load_llm, printable
+from minisgl.cli.session import load_llm, printable, say_how_it_samples
 from minisgl.core import SamplingParams
 from minisgl.utils.output_file import errors_name
 from minisgl.utils.progress import ProgressBar
@@ -44,6 +44,7 @@ def run(
     params = SamplingParams(**sampling)
     check_writable("--output", output)
     with load_llm(config) as llm:
+        say_how_it_samples(sampling, llm.sampling_defaults)
         deltas = llm.generate(tokenize(llm, given, params, chat), params, stream=True)
         with _open_output(output) as sink:  # what it held is gone from here, so all that may be refused comes before
             job = _Job(given, sink, params, as_json=jsonl or output is not None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -17,18 +18,37 @@ _CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) 
 def load_llm(config: dict[str, Any]) -> LLM:
     """An LLM of these fields; the default model if none is named. On a terminal a line on stderr says what it is.
 
-    ValueError when the fields do not fit together.
+    ValueError when the fields do not fit together. The fields' values and the model's name are checked before torch is
+    imported, which takes seconds.
     """
-    from minisgl.engine.config import EngineConfig
-    from minisgl.llm import LLM
+    from minisgl.llm import LLMConfig
+    from minisgl.utils.model_store import resolve_model
 
-    fields = {"model": EngineConfig().model, **config}
     try:
-        llm = LLM(**fields)
+        engine = LLMConfig.from_kwargs(**config).engine
     except TypeError as error:
         raise ValueError(str(error)) from error
-    say(f"{fields['model']}: {_summary(llm)}")
+    resolve_model(engine.model, need_weights=engine.load_format != "dummy")
+    from minisgl.llm import LLM
+
+    llm = LLM(**{"model": engine.model, **config})
+    say(f"{engine.model}: {_summary(llm)}")
     return llm
+
+
+def say_how_it_samples(sampling: Mapping[str, Any], advice: Mapping[str, Any]) -> None:
+    """On a terminal, a line about the temperature unless the user gave one: commands are greedy where a server is not.
+
+    sampling: the fields that were given. advice: those that the model's makers advise.
+    """
+    if "temperature" not in sampling:
+        flags = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in advice.items())
+        say("greedy, at temperature 0" + (f"; its makers advise {flags}" if flags else ""))
+
+
+def shown_sampling(fields: Mapping[str, Any]) -> str:
+    """Such as `temperature 0.2, top_p 0.9`."""
+    return ", ".join(f"{name} {value}" for name, value in fields.items())
 
 
 def say(text: str) -> None:

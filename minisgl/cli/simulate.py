@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,9 +17,11 @@ from minisgl.cli.plot import check_plot, draw
 from minisgl.cli.simulate_plot import panels, title_of
 from minisgl.cli.words import count
 from minisgl.simulate.config import SimulationConfig
-from minisgl.simulate.study import Advance, Begin, study
 from minisgl.simulate.trace import read_trace
 from minisgl.utils.progress import ProgressBar
+
+if TYPE_CHECKING:
+    from minisgl.simulate.study import Advance, Begin
 
 TIMES = {"wait for admission": "wait_s", "time to first token": "ttft_s"}
 
@@ -34,8 +36,11 @@ def run(
     config = SimulationConfig(**simulation)
     check_writable("--json", as_json)
     check_plot(plot)
+    requests = read_trace(trace, config.limit)
+    from minisgl.simulate.study import study  # here, because torch takes seconds, and what may fail comes first
+
     with _progress_bars() as begin:
-        summary = study(read_trace(trace, config.limit), config, begin)
+        summary = study(requests, config, begin)
     _show(summary)
     write_json(as_json, summary)
     if plot is not None:

@@ -8,7 +8,7 @@ from minisgl.core.explanation import CAUSES, Cause, Explanation
 from minisgl.core.forward import BatchOutput, BatchResult, Forward, ForwardInput, TokenLogprobs
 from minisgl.core.limits import ContextLengthError, Limits
 from minisgl.core.req import Req
-from minisgl.core.sampling_params import SamplingParams
+from minisgl.core.sampling_params import SamplingParams, with_advice
 
 __all__ = [
     "CAPACITY_FACTORS",
@@ -34,4 +34,5 @@ __all__ = [
     "get_global_ctx",
     "reset_global_ctx",
     "set_global_ctx",
+    "with_advice",
 ]

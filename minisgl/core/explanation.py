@@ -15,7 +15,7 @@ CAUSES: tuple[Cause, ...] = get_args(Cause)
 class Explanation(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of one prompt, as it was admitted: its tokens by cause, which add up to its length.
 
-    hit: found at once. joined: found too, after it had waited for a running request that was computing them.
+    hit: cached from its arrival on. joined: cached when it was admitted, computed by others while it waited.
     evicted: had been cached, and went for want of pages. below_page: known too, or known as far as can be told, but
     they fill no whole page. other_namespace: cached under another salt. last_token: the last one is always computed,
     with its page. never_seen: nothing is known of them. not_looked_up: log-probabilities of the prompt were asked for,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, TypeVar
 
 from minisgl.core.errors import FieldError
 from minisgl.utils.options import option
@@ -18,11 +19,37 @@ MAX_CHOICES = 128
 MAX_STOP_STRINGS = 64
 MAX_STOP_LENGTH = 1024  # characters; every streamed text holds back up to so many
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_Class = TypeVar("_Class", bound=type)
 
 
+def with_advice(given: Mapping[str, Any], advice: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of `SamplingParams`: as given, else as a model's makers advise.
+
+    A given temperature of 0 asks for the model's most likely token, and takes no advice, not even a penalty.
+    """
+    return {**given} if given.get("temperature") == 0 else {**advice, **given}
+
+
+def _notes_given(cls: _Class) -> _Class:
+    """Have each object know which fields its maker named: `advised` fills the others."""
+    init = cls.__init__  # type: ignore[misc]
+
+    @functools.wraps(init)
+    def noting(self: Any, **given: Any) -> None:
+        object.__setattr__(self, "_given", frozenset(given))
+        init(self, **given)
+
+    cls.__init__ = noting  # type: ignore[misc]
+    return cls
+
+
+@_notes_given
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """How to choose tokens and when to stop. Frozen: one object may be shared by many requests.
+
+    A field that is not given has its default below; in `LLM.chat` it has what the model's makers advise, if they do.
+    `dataclasses.replace` gives all fields.
 
     Raises FieldError naming the field, its value and what is allowed. Values are kept as plain Python ones: sequences
     as tuples, NumPy numbers as int and float, logit_bias as a dict of its own (such an object has no hash).
@@ -85,6 +112,14 @@ class SamplingParams:
     def stop_strings(self) -> tuple[str, ...]:
         """`stop`, always as a tuple."""
         return tuple(self.stop)
+
+    def advised(self, advice: Mapping[str, Any]) -> SamplingParams:
+        """The same with a model's advice for the fields that were not given, by the rule of `with_advice`."""
+        given: frozenset[str] | None = self.__dict__.get("_given")
+        if given is None:  # made without a call, as from a message: complete
+            return self
+        fields = with_advice({name: getattr(self, name) for name in given}, advice)
+        return replace(self, **fields) if fields.keys() - given else self
 
     def validate_vocab(self, vocab_size: int) -> None:
         """Raise FieldError if a stop_token_ids or logit_bias token is not below `vocab_size`."""

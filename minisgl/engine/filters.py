@@ -3,7 +3,8 @@
 top_k keeps every token that is not below the k-th best, ties included. top_p keeps the fewest best tokens whose
 probabilities reach p, always one; of equal ones at the border the lowest ids stay (Hugging Face leaves this to its
 sort), so p = 0 is greedy. min_p keeps what has at least min_p times the best token's probability. Each is a border
-between scores, found among the best few: a whole row is sorted only when these do not hold top_p of the mass.
+between scores, found among the best few: on a CPU first among those near the best one, then among the best C, and
+only when these do not hold top_p of the mass in the whole row.
 Source: transformers 5.24, generation/logits_process.py. Shape letters: N rows, V vocabulary, C best scores looked at.
 """
 
@@ -21,6 +22,7 @@ from minisgl.engine.draws import block_sums
 from minisgl.engine.transfer import to_device
 
 _CANDIDATES = 1024
+_NEAR = 8.0  # a score so far below the best one has e^-8 of its probability
 
 
 def drop_mask(
@@ -34,7 +36,7 @@ def drop_mask(
     border = best + _column([_log(p.min_p) for p in params], scores)
     if all(p.top_k <= 0 and p.top_p == 1 for p in params):
         return scores < border
-    ranked = _ranked_scores(scores, params)
+    ranked = _ranked_scores(scores, best, params)
     kth = _kth_scores(ranked, [_active_top_k(p, scores.shape[-1]) for p in params])
     border = torch.maximum(border, kth)
     if all(p.top_p == 1 for p in params):
@@ -69,13 +71,33 @@ def _active_top_k(params: SamplingParams, vocab_size: int) -> int:
     return max(params.top_k, 0) if params.top_k < vocab_size else 0
 
 
-def _ranked_scores(scores: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
-    """[N, C] best scores of each row, best first; C is what the filters of all rows need."""
+def _ranked_scores(scores: torch.Tensor, best: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
+    """[N, C] best scores of each row, best first; C is what the filters of all rows need, or probably do."""
     vocab_size = scores.shape[-1]
     num = max(_active_top_k(p, vocab_size) for p in params) + 1
     if any(p.top_p < 1 for p in params):
+        if (near := _near_scores(scores, best, num)) is not None:
+            return near
         num = max(num, _CANDIDATES)
     return top_values(scores, min(num, vocab_size))
+
+
+def _near_scores(scores: torch.Tensor, best: torch.Tensor, num: int) -> torch.Tensor | None:
+    """[N, C] all scores of each row near its best one, best first, and -inf behind them in every row.
+
+    None on a GPU, and where a row has fewer than `num` of them or very many. To find them is one pass over the row; to
+    find its best 1,024 is ten.
+    """
+    if scores.is_cuda:
+        return None
+    near = (scores >= best - _NEAR).numpy()
+    counts = near.sum(axis=-1)
+    if counts.min() < num or counts.max() > _CANDIDATES:
+        return None
+    ranked = np.full((len(near), counts.max() + 1), -np.inf, np.float32)
+    for row, (values, is_near) in enumerate(zip(scores.numpy(), near, strict=True)):
+        ranked[row, : counts[row]] = np.sort(values[is_near])[::-1]
+    return torch.from_numpy(ranked)
 
 
 def _kth_scores(ranked: torch.Tensor, top_ks: Sequence[int]) -> torch.Tensor:
@@ -114,13 +136,16 @@ def _nucleus(ranked: torch.Tensor, kth: torch.Tensor, total: torch.Tensor, top_p
 def _sure_nucleus(
     scores: torch.Tensor, weights: torch.Tensor, ranked: torch.Tensor, kth: torch.Tensor, top_p: torch.Tensor
 ) -> _Nucleus:
-    """The nucleus of every row, from whole rows where the best C do not tell."""
+    """The nucleus of every row, from more of the best scores where `ranked` does not tell."""
     total = block_sums(weights).double().sum(dim=-1, keepdim=True)
     nucleus = _nucleus(ranked, kth, total, top_p, all=ranked.shape == scores.shape)
-    rows = (~nucleus.sure[:, 0]).nonzero()[:, 0]
-    if len(rows) > 0:
-        everything = top_values(scores[rows], scores.shape[-1])
-        exact = _nucleus(everything, kth[rows], total[rows], top_p[rows], all=True)
-        for values, exact_values in zip(nucleus, exact, strict=True):
-            values[rows] = exact_values
+    vocab_size = scores.shape[-1]
+    for num in (_CANDIDATES, vocab_size):
+        rows = (~nucleus.sure[:, 0]).nonzero()[:, 0]
+        if len(rows) == 0 or not ranked.shape[-1] < num <= vocab_size:
+            continue
+        more = top_values(scores[rows], num)
+        surer = _nucleus(more, kth[rows], total[rows], top_p[rows], all=num == vocab_size)
+        for values, surer_values in zip(nucleus, surer, strict=True):
+            values[rows] = surer_values
     return nucleus

@@ -143,10 +143,11 @@ class BasePrefixCache(ABC):
         """The prompt waits no longer."""
 
     @abstractmethod
-    def expect(self, watch: Watch, expected: bool) -> None:
+    def expect(self, watch: Watch, expected: bool, order: int | None = None) -> None:
         """Whether it will run soon, so that the end of what it would hit should go after others.
 
-        Who is expected later than others is taken to run later too. May split a node; refreshes nothing.
+        order: from 1, different for each; of two that are expected the one with the smaller order runs sooner. None:
+        later than all that were expected before. May split a node; refreshes nothing.
         """
 
     @abstractmethod

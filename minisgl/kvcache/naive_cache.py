@@ -107,7 +107,7 @@ class NaivePrefixCache(BasePrefixCache):
     def unwatch(self, watch: Watch) -> None:
         """Nothing was kept of it."""
 
-    def expect(self, watch: Watch, expected: bool) -> None:
+    def expect(self, watch: Watch, expected: bool, order: int | None = None) -> None:
         """Nothing is cached that could be spared."""
 
     def advance_watches(self, budget: int) -> list[Watch]:

@@ -185,9 +185,9 @@ class RadixPrefixCache(BasePrefixCache):
         self._tree.watches.remove(watch)
         self._tree.forest.prune(watch.root)
 
-    def expect(self, watch: Watch, expected: bool) -> None:
+    def expect(self, watch: Watch, expected: bool, order: int | None = None) -> None:
         assert isinstance(watch, RadixWatch), f"not a watch of this cache: {watch}"
-        self._tree.watches.expect(watch, expected)
+        self._tree.watches.expect(watch, expected, order)
         if expected:
             self._tree.cut_at(watch)
 

@@ -87,9 +87,11 @@ class Watch:
 
     cached_len: how many of its tokens are cached, in whole pages. The cache sets it, nobody else. It may be too small
     until `advance_watches` has come to it; too large it never is.
+    least_len: the least that were cached since it was made.
     """
 
-    __slots__ = ("cached_len",)
+    __slots__ = ("cached_len", "least_len")
 
     def __init__(self, cached_len: int) -> None:
         self.cached_len = cached_len
+        self.least_len = cached_len

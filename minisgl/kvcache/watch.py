@@ -24,7 +24,7 @@ Watchers = dict[Place, dict["RadixWatch", None]]
 class RadixWatch(Watch):
     """root: its namespace's. tokens: the prompt's whole pages. node: where its match ends; None after `unwatch`.
 
-    expected: its place, from 1, in the order in which prompts became expected; 0 if it is not.
+    expected: where it stands, from 1, among the prompts that run soon, the smaller the sooner; 0 if it is not one.
     """
 
     __slots__ = ("expected", "node", "root", "tokens")
@@ -49,6 +49,7 @@ class WatchList:
     def add(self, root: RadixRoot, tokens: Tokens) -> RadixWatch:
         watch = RadixWatch(root, tokens)
         self._hang(watch, *seek(root, tokens, 0, self._page_size))
+        watch.least_len = watch.cached_len
         return watch
 
     def remove(self, watch: RadixWatch) -> None:
@@ -56,17 +57,19 @@ class WatchList:
         self._changed.pop(watch, None)
         watch.node = None
 
-    def expect(self, watch: RadixWatch, expected: bool) -> None:
+    def expect(self, watch: RadixWatch, expected: bool, order: int | None) -> None:
         """Count it among those that run soon, or no longer."""
         node = watch.node
         assert node is not None, "expected, but watched no longer"
-        if watch.expected and not expected:
-            self._unmark(watch.root, node, [watch.expected])
-            watch.expected = 0
-        elif expected and not watch.expected:
+        if expected and order is None and not watch.expected:
             self._num_ever_expected += 1
-            watch.expected = self._num_ever_expected
-            _mark(node, [watch.expected])
+            order = self._num_ever_expected
+        place = (order or watch.expected) if expected else 0
+        if watch.expected and watch.expected != place:
+            self._unmark(watch.root, node, [watch.expected])
+        if place and watch.expected != place:
+            _mark(node, [place])
+        watch.expected = place
 
     def advance(self, budget: int) -> list[RadixWatch]:
         while self._behind and budget > 0:
@@ -115,6 +118,7 @@ class WatchList:
         node.watchers = kept or None
         for watch in fallen:
             watch.cached_len = cached_len
+            watch.least_len = min(watch.least_len, cached_len)
         if target.watchers is None:
             target.watchers = {}
         # They all matched what is gone, so they all need the same page next.

@@ -65,15 +65,26 @@ class Place(NamedTuple):
 
 
 class Client:
-    """Makes requests and follows them. Safe to use from several threads. encoder: of prompts to token ids."""
+    """Makes requests and follows them. Safe to use from several threads. encoder: of prompts to token ids.
 
-    def __init__(self, link: Link, tokenizer: Tokenizer, limits: Limits, end_token_ids: frozenset[int]) -> None:
+    chat_advice: fields of `SamplingParams` for what chats leave out.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        tokenizer: Tokenizer,
+        limits: Limits,
+        end_token_ids: frozenset[int],
+        chat_advice: Mapping[str, int | float] | None = None,
+    ) -> None:
         self.tokenizer = tokenizer
         self.limits = limits
         self.encoder = Encoder(tokenizer, limits)
         self.stats = Stats()
         self._link = link
         self._end_token_ids = end_token_ids
+        self._chat_advice = chat_advice or {}
         self._uids = itertools.count()
 
     def prepare(
@@ -90,8 +101,10 @@ class Client:
         cache_salt: str = "",
         priority: int = 0,
     ) -> Prepared:
-        """The same for a conversation, by the model's chat template."""
-        return self._checked(self.encoder.chat_ids(messages, template_kwargs), params, cache_salt, priority)
+        """The same for a conversation, by the model's chat template. What `params` leave out is as advised."""
+        (params,) = each_params(params, 1)
+        ids = self.encoder.chat_ids(messages, template_kwargs)
+        return self._checked(ids, params.advised(self._chat_advice), cache_salt, priority)
 
     def submission(self, prepared: Sequence[Prepared], keep_text: bool = True) -> Submission:
         """Requests for all of them, to be started together. keep_text: outputs have text and logprobs, as deltas do."""

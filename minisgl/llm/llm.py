@@ -55,7 +55,8 @@ class LLM:
 
         self._worker = Worker(partial(assemble, self.config, path), forward)
         self._parts = parts = self._worker.parts
-        self.client = Client(self._worker, parts.tokenizer, parts.limits, parts.end_token_ids)
+        advice = parts.sampling_defaults
+        self.client = Client(self._worker, parts.tokenizer, parts.limits, parts.end_token_ids, advice)
         self._finalizer = weakref.finalize(self, self._worker.shutdown)
 
     def __enter__(self) -> LLM:
@@ -76,7 +77,10 @@ class LLM:
 
     @property
     def sampling_defaults(self) -> dict[str, int | float]:
-        """What the model's files advise, to be asked for: `SamplingParams(**llm.sampling_defaults, max_tokens=64)`."""
+        """Sampling that the model's makers advise: fields of `SamplingParams` that `chat` has where none are given.
+
+        `generate` takes them when asked: `SamplingParams(**llm.sampling_defaults, max_tokens=64)`.
+        """
         return dict(self._parts.sampling_defaults)
 
     @property
@@ -194,7 +198,8 @@ class LLM:
         """The model's next message in a conversation, by its own chat template; for a list of conversations a list.
 
         messages: [{"role": ..., "content": ...}, ...], or a list of such. sampling_params: one for all, or one for
-        each conversation. keywords: `tools`, `documents`, `chat_template`, `add_generation_prompt` and
+        each conversation; fields that are not given are as in `sampling_defaults`, and temperature=0 takes the most
+        likely token. keywords: `tools`, `documents`, `chat_template`, `add_generation_prompt` and
         `continue_final_message`, as transformers' `apply_chat_template` has them, and variables that the template
         reads; any other, and a field of SamplingParams, is a TypeError. template: variables that the template may read
         or not, of which only a slip for one that it reads is a TypeError. Everything else as in `generate`.

@@ -8,6 +8,7 @@ from typing import Any
 
 from minisgl.core import FieldError, SamplingParams
 from minisgl.utils.logging import get_logger
+from minisgl.utils.model_store import stored_model
 
 logger = get_logger(__name__)
 Defaults = dict[str, int | float]
@@ -33,10 +34,14 @@ def from_generation_config(file: Path, content: Mapping[str, Any]) -> Defaults:
 
 
 def from_gguf(file: Path, metadata: Mapping[str, Any]) -> Defaults:
-    """The same of a GGUF file's `general.sampling.*`, whose floats have 7 digits."""
+    """The same of a GGUF file's `general.sampling.*`, whose floats have 7 digits.
+
+    A copy of a model that has an alias, under any name, has what its card advises where it says nothing itself.
+    """
     given = {name: metadata.get(f"general.sampling.{key}") for key, name in _GGUF.items()}
     rounded = {name: round(value, 6) if isinstance(value, float) else value for name, value in given.items()}
-    return _usable(file, {name: value for name, value in rounded.items() if value is not None})
+    known = stored_model(file, metadata.get("general.name"))
+    return {**(known.sampling if known else {}), **_usable(file, {k: v for k, v in rounded.items() if v is not None})}
 
 
 def _usable(file: Path, given: Mapping[str, Any]) -> Defaults:

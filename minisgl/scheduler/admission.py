@@ -170,8 +170,6 @@ class Admission:
         """Whether it waits, out of the line, for one that computes what it needs."""
         found = self._leaders.find(waiting) if waiting.watch is not None else None
         if found is not None:
-            if self._manager.explains and waiting.followed_from is None:
-                waiting.followed_from = self._manager.probe(waiting.request.wanted_ids, waiting.request.namespace)
             self._line.take_turn(waiting)
             self._followers.add(waiting, *found)
         return found is not None
@@ -197,9 +195,8 @@ class Admission:
         if not request.reuses_prefix:
             return Explanation(not_looked_up=request.prompt_len)
         found = self._manager.explain(request.wanted_ids, request.namespace, handle)
-        if waiting.followed_from is None or waiting.followed_from >= found.hit:
-            return found
-        return replace(found, hit=waiting.followed_from, joined=found.hit - waiting.followed_from)
+        at_once = found.hit if waiting.watch is None else min(found.hit, waiting.watch.least_len)
+        return found if at_once == found.hit else replace(found, hit=at_once, joined=found.hit - at_once)
 
     def _enter(self, request: Request, returned: bool) -> Waiting:
         watch = self._cache.watch(request.wanted_ids[:-1], request.namespace) if request.reuses_prefix else None

@@ -12,7 +12,8 @@ from minisgl.scheduler.sorted_run import SortedRun
 from minisgl.scheduler.waiting import NOWHERE, ORDINARY, Place, Waiting
 from minisgl.utils.registry import Registry
 
-Expect = Callable[[Watch, bool], None]
+Expect = Callable[[Watch, bool, int | None], None]
+_KEYS = 1 << 62  # more than any policy's number
 
 
 class Policy(ABC):
@@ -36,7 +37,8 @@ class Policy(ABC):
 class Order:
     """Waiting requests in the policy's order. The first `quota` of them are expected to run soon, and marked as such.
 
-    expect: marks or unmarks a request's place in the cache. It is called for those alone that get in or out.
+    expect: marks or unmarks a request's place in the cache, and says there where it stands in this order. It is called
+    for those alone that get in or out, or change places.
     """
 
     def __init__(self, policy: Policy, expect: Expect) -> None:
@@ -107,7 +109,13 @@ class Order:
     def _mark(self, waiting: Waiting, expected: bool) -> None:
         waiting.expected = expected
         if waiting.watch is not None:
-            self._expect(waiting.watch, expected)
+            self._expect(waiting.watch, expected, _run_order(waiting.place) if expected else None)
+
+
+def _run_order(place: Place) -> int:
+    """The place as one number, which compares as places do: urgency, the policy's number, how many came before."""
+    urgency, key, number, _ = place
+    return (((urgency << 64) + key + _KEYS) << 62) + number + 1
 
 
 POLICIES: Registry[type[Policy]] = Registry("scheduling policy")
@@ -193,7 +201,7 @@ class RankedOrder(Order):
 
     def _rank(self) -> None:
         head: list[Waiting] = [place[3] for place in self._places.take_head(self.RANKED)]
-        before = dict.fromkeys(head[: self._quota])
+        before = {waiting: waiting.place for waiting in head[: self._quota]}
         new = sorted((waiting for waiting in head if waiting.urgency == ORDINARY), key=lambda waiting: waiting.number)
         rank_depth_first(new)
         for waiting in new:
@@ -201,13 +209,12 @@ class RankedOrder(Order):
         places = sorted(waiting.place for waiting in head)
         self._places.put_head(places)
         self._num_changes = 0
-        if self._quota < len(head):
-            self._mark_changes(before, dict.fromkeys(place[3] for place in places[: self._quota]))
+        self._mark_changes(before, {place[3]: place for place in places[: self._quota]})
 
-    def _mark_changes(self, before: dict[Waiting, None], now: dict[Waiting, None]) -> None:
+    def _mark_changes(self, before: dict[Waiting, Place], now: dict[Waiting, Place]) -> None:
         for waiting in before:
             if waiting not in now:
                 self._mark(waiting, False)
-        for waiting in now:
-            if waiting not in before:
+        for waiting, place in now.items():
+            if before.get(waiting) != place:
                 self._mark(waiting, True)

@@ -26,12 +26,11 @@ class Waiting:
     expected: whether it is among the next ones, whose prefixes go last from the cache.
     rank: what the dfs-weight policy has given it.
     leader: the running request that it waits for, which computes the tokens up to leader_len that both begin with.
-    followed_from: how many of its tokens were cached when it began to follow one; None if it never did.
     blocked_epoch: the cache manager's epoch in which it did not fit.
     """
 
     __slots__ = (
-        "blocked_epoch", "expected", "followed_from", "leader", "leader_len", "number", "place", "rank", "request",
+        "blocked_epoch", "expected", "leader", "leader_len", "number", "place", "rank", "request",
         "slot", "urgency", "watch",
     )  # fmt: skip
 
@@ -45,7 +44,6 @@ class Waiting:
         self.rank = 0
         self.leader: Request | None = None
         self.leader_len = 0
-        self.followed_from: int | None = None
         self.blocked_epoch = -1
 
     def set_urgency(self, urgency: int) -> None:

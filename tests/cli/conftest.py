@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -44,6 +44,7 @@ class FakeLLM:
     last: FakeLLM
     press_ctrl_c_at: int | None = None
     num_presses = 1
+    sampling_defaults: ClassVar[dict[str, float]] = {}
 
     def __init__(self, model: str, **config: Any) -> None:
         LLMConfig.from_kwargs(model=model, **config)
@@ -130,6 +131,7 @@ Run = Callable[..., Done]
 @pytest.fixture
 def fake_llm(monkeypatch: pytest.MonkeyPatch) -> type[FakeLLM]:
     monkeypatch.setattr("minisgl.llm.LLM", FakeLLM)
+    monkeypatch.setattr("minisgl.utils.model_store.resolve_model", lambda name, need_weights: None)
     monkeypatch.setattr(FakeLLM, "press_ctrl_c_at", None)
     return FakeLLM
 

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from minisgl.env import ENV
 from minisgl.kernel import cpu_ops, triton
 from minisgl.utils import hardware
 from minisgl.utils.hardware import Gpu
+from minisgl.utils.model_store import SMOLLM2
 
 
 def test_version_and_help_import_nothing_heavy():
@@ -23,6 +25,52 @@ def test_version_and_help_import_nothing_heavy():
         done = subprocess.run([sys.executable, "-c", code, argument], capture_output=True, text=True, check=True)
         assert words in done.stdout
         assert done.stdout.endswith("[]\n")
+
+
+def test_what_is_cheap_to_check_is_refused_before_torch_is_imported(tmp_path: Path):
+    """Without torch: whatever needs it would say so instead."""
+    (tmp_path / "a.txt").write_text("text")
+    (tmp_path / "none.csv").write_text("")
+    empty = str(tmp_path)
+    names = {
+        "nope": "no model 'nope'",
+        empty: "holds neither config.json nor a .gguf",
+        f"{empty}/a.txt": "no .gguf file",
+    }
+    commands = [
+        ["generate", "hi"],
+        ["chat"],
+        ["serve", "--port", "0"],
+        ["bench", "offline"],
+        ["bench", "radix"],
+        ["explain", "one", "two"],
+        ["launch", "--port", "0"],
+        ["launch", "--shell"],
+    ]
+    cases = [([*command, "--model", name], words) for command in commands for name, words in names.items()]
+    cases += [([*command, "--page-size", "0"], "page-size") for command in commands]
+    cases += [
+        (["generate", "hi", "--temperature", "-1"], "--temperature=-1.0"),
+        (["chat", "--top-p", "2"], "--top-p=2.0"),
+        (["generate", "hi", "--output", f"{empty}/no/where"], "--output"),
+        (["serve", "--port", "70000"], "--port=70000"),
+        (["bench", "offline", "--json", f"{empty}/no/where"], "--json"),
+        (["simulate", f"{empty}/no.jsonl"], "No such file"),
+        (["simulate", f"{empty}/none.csv"], "none.csv"),
+        (["simulate", f"{empty}/none.csv", "--page-size", "0"], "--page-size=0"),
+    ]
+    code = (
+        "import json, sys\nsys.modules['torch'] = None\nfrom minisgl.cli import main\n"
+        "for line in json.load(sys.stdin):\n"
+        "    try: main(line)\n"
+        "    except SystemExit as error: print(f'exit {error.code}', file=sys.stderr)"
+    )
+    lines = json.dumps([line for line, _ in cases])
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, input=lines)
+    said = done.stderr.split("exit 2\n")
+    assert len(said) == len(cases) + 1, done.stderr
+    for (line, words), refusal in zip(cases, said, strict=False):
+        assert words in refusal, (line, refusal)
 
 
 def test_without_arguments_the_help_is_shown(run):
@@ -47,6 +95,14 @@ def test_doctor_knows_this_python_and_the_pulled_models(run, monkeypatch: pytest
     assert done.code == 0
     assert sys.executable in done.out
     assert "none pulled" in done.out
+
+
+def test_doctor_says_which_sampling_holds_where_nobody_says(run, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("minisgl.cli.doctor.pulled_models", lambda: [SMOLLM2])
+    (line,) = [line for line in run("doctor").out.splitlines() if line.startswith("sampling")]
+    assert "smollm2: temperature 0.2, top_p 0.9, min_p 0.75, repetition_penalty 1.08; others: as their files" in line
+    found = json.loads(run("doctor", "--json").out)
+    assert found["sampling_defaults"] == {"smollm2": SMOLLM2.sampling}
 
 
 @pytest.mark.parametrize(

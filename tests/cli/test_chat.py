@@ -80,7 +80,28 @@ def test_what_was_resolved_is_said_on_a_terminal_only(run, fake_llm, monkeypatch
     monkeypatch.setattr("minisgl.cli.session._is_terminal", lambda: True)
     done = run("chat")
     assert done.out == ""
-    assert done.err == "smollm2: float32 on cpu, context 8,192 tokens, KV pool 1,024 tokens\n"
+    resolved = "smollm2: float32 on cpu, context 8,192 tokens, KV pool 1,024 tokens\n"
+    assert done.err == f"{resolved}greedy, at temperature 0\n"
+    assert run("chat", "--temperature", "0.7").err == resolved
+
+
+@pytest.mark.parametrize("command", ["chat", "generate"])
+def test_a_greedy_command_says_on_a_terminal_what_the_model_s_makers_advise(
+    run, fake_llm, monkeypatch: pytest.MonkeyPatch, command: str
+):
+    monkeypatch.setattr("minisgl.cli.session._is_terminal", lambda: True)
+    monkeypatch.setattr(fake_llm, "sampling_defaults", {"temperature": 0.2, "top_p": 0.9})
+    done = run(command, *(["hi"] if command == "generate" else []), stdin="hi\n")
+    assert "greedy, at temperature 0; its makers advise --temperature 0.2 --top-p 0.9\n" in done.err
+    assert fake_llm.last.calls[0][1].temperature == 0
+
+
+@pytest.mark.parametrize(("flags", "temperature"), [((), 0.0), (("--temperature", "0.7"), 0.7)])
+def test_a_chat_samples_as_its_flags_say_whatever_the_model_s_makers_advise(run, fake_llm, flags, temperature):
+    """`LLM.chat` takes their advice for what is not given."""
+    run("chat", *flags, stdin="hi\n")
+    params = fake_llm.last.calls[0][1].advised({"temperature": 0.2, "top_p": 0.9})
+    assert (params.temperature, params.top_p) == (temperature, 1.0)
 
 
 def test_escape_codes_of_the_model_do_not_reach_the_terminal(run, fake_llm):

@@ -36,9 +36,11 @@ def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 
 
 def test_flags_of_engine_and_server_reach_it(run, served) -> None:
-    done = run("serve", "--model", "m", "--max-running", "4", "--port", "9", "--cors-origin", "a", "--cors-origin", "b")
+    done = run(
+        "serve", "--model", "org/m", "--max-running", "4", "--port", "9", "--cors-origin", "a", "--cors-origin", "b"
+    )
     assert done.code == 0
-    assert (served.config.engine.model, served.config.engine.max_running_req) == ("m", 4)
+    assert (served.config.engine.model, served.config.engine.max_running_req) == ("org/m", 4)
     assert (served.server.port, served.server.cors_origins) == (9, ("a", "b"))
     assert served.server.metrics
 
@@ -87,9 +89,9 @@ def test_a_port_in_use_is_one_line_and_exit_2(run) -> None:
 
 
 def test_the_predecessors_command_line_serves(run, served) -> None:
-    done = run("--model", "m", "--port", "9")
+    done = run("--model", "org/m", "--port", "9")
     assert done.code == 0
-    assert (served.config.engine.model, served.server.port) == ("m", 9)
+    assert (served.config.engine.model, served.server.port) == ("org/m", 9)
 
 
 def test_flags_of_the_shell_and_of_the_server_do_not_mix(run, served) -> None:

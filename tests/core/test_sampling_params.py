@@ -1,7 +1,11 @@
 """What SamplingParams accepts, refuses and normalises."""
 
+import copy
 import dataclasses
+import inspect
+import pickle
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -136,3 +140,41 @@ def test_zero_temperature_is_greedy_and_each_filter_counts_as_one():
     assert not SamplingParams(temperature=0.1).is_greedy
     assert not SamplingParams(top_k=0).has_filters
     assert all(SamplingParams(**f).has_filters for f in ({"top_k": 1}, {"top_p": 0.9}, {"min_p": 0.1}))
+
+
+ADVICE = {"temperature": 0.6, "top_p": 0.95, "repetition_penalty": 1.1}
+
+
+@pytest.mark.parametrize(
+    ("given", "temperature", "top_p", "repetition_penalty"),
+    [
+        ({}, 0.6, 0.95, 1.1),
+        ({"max_tokens": 3}, 0.6, 0.95, 1.1),
+        ({"temperature": 1.5}, 1.5, 0.95, 1.1),
+        ({"top_p": 1.0}, 0.6, 1.0, 1.1),
+        ({"temperature": 0}, 0.0, 1.0, 1.0),
+        ({"temperature": 0, "repetition_penalty": 1.2}, 0.0, 1.0, 1.2),
+    ],
+)
+def test_advice_counts_for_fields_that_were_not_given(given, temperature, top_p, repetition_penalty):
+    """A default that was written out was given; temperature 0, if given, takes no advice at all."""
+    params = SamplingParams(**given)
+    for each in (params, copy.copy(params), pickle.loads(pickle.dumps(params))):
+        advised = each.advised(ADVICE)
+        assert (advised.temperature, advised.top_p) == (temperature, top_p)
+        assert advised.repetition_penalty == repetition_penalty
+        assert advised.max_tokens == params.max_tokens
+        assert each == params == SamplingParams(**given)
+    assert params.advised({}) is params
+
+
+def test_a_copy_made_by_replace_and_one_from_a_message_are_complete():
+    assert dataclasses.replace(SamplingParams(max_tokens=3)).advised(ADVICE) == SamplingParams(max_tokens=3)
+    received = msgspec.msgpack.decode(msgspec.msgpack.encode(SamplingParams()), type=SamplingParams)
+    assert received.advised(ADVICE) == SamplingParams()
+
+
+def test_the_signature_shows_fields_and_defaults():
+    parameters = inspect.signature(SamplingParams).parameters
+    assert list(parameters) == [field.name for field in dataclasses.fields(SamplingParams)]
+    assert parameters["max_tokens"].default == 1024

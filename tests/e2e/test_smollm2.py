@@ -8,7 +8,7 @@ import pytest
 from support.smollm2_reference import MAX_TOKENS, PATH, greedy, load_transformers, make_prompts
 
 from minisgl import LLM, SamplingParams
-from minisgl.utils.model_store import resolve_model
+from minisgl.utils.model_store import SMOLLM2, resolve_model
 
 pytestmark = pytest.mark.slow
 CASES = json.loads(PATH.read_text())
@@ -55,10 +55,18 @@ def test_text_in_many_bytes_a_character_streams_whole(smollm2: LLM) -> None:
 
 def test_a_chat_keeps_its_history_cached(smollm2: LLM) -> None:
     history = [{"role": "user", "content": "My name is Ada. Say hello."}]
-    first = smollm2.chat(history, SamplingParams(max_tokens=12))
+    first = smollm2.chat(history, SamplingParams(temperature=0, max_tokens=12))
     history += [{"role": "assistant", "content": first["text"]}, {"role": "user", "content": "What is my name?"}]
-    second = smollm2.chat(history, SamplingParams(max_tokens=12))
+    second = smollm2.chat(history, SamplingParams(temperature=0, max_tokens=12))
     assert second["cached_tokens"] >= first["prompt_tokens"]
+
+
+def test_a_chat_with_the_alias_samples_as_the_model_s_card_advises(smollm2: LLM) -> None:
+    assert smollm2.sampling_defaults == SMOLLM2.sampling
+    question = [{"role": "user", "content": "What is the capital of France?"}]
+    for seed in range(8):
+        out = smollm2.chat(question, SamplingParams(seed=seed, max_tokens=64))
+        assert (out["text"], out["finish_reason"]) == ("The capital of France is Paris.", "stop")
 
 
 @pytest.mark.nightly

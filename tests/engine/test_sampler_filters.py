@@ -203,3 +203,18 @@ def test_ids_that_the_logits_do_not_have_are_passed_over():
 def test_a_failed_last_token_does_no_harm():
     req = make_req(SamplingParams(presence_penalty=1.0), prev_row=0)
     assert edited(torch.ones(1, 3), [req], torch.tensor([-1])).tolist() == [[0, 1, 1]]
+
+
+@pytest.mark.parametrize("top_k", [0, 20, 3000])
+def test_scores_far_below_the_best_count_where_they_are_many(top_k):
+    """Beside one best token 40,000 that lie 9 below it have four times its probability."""
+    logits = torch.full((3, 49152), -30.0)
+    logits[0, 7], logits[0, 100:40100] = 0.0, torch.linspace(-9, -9.5, 40000)  # no two are equal
+    logits[1, 5], logits[1, 6] = 1.0, 0.5
+    logits[2] = random_logits(1, 49152, spread=2.0)
+    params = SamplingParams(temperature=1.0, top_p=0.9, top_k=top_k)
+    expected = filtered_by_transformers(logits.double(), params).float()  # a float32 sum of 40,000 drifts
+    torch.testing.assert_close(filtered(logits, [params] * 3), expected, atol=1e-6, rtol=1e-3)
+    for row in range(3):  # whoever is beside it
+        alone = filtered(logits[row : row + 1], [params])
+        torch.testing.assert_close(alone, expected[row : row + 1], atol=1e-6, rtol=1e-3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from minisgl.core import SamplingParams
 from minisgl.models.sampling_defaults import from_generation_config, from_gguf
+from minisgl.utils.model_store import SMOLLM2
 
 FILE = Path("generation_config.json")
 QWEN3 = {"do_sample": True, "eos_token_id": [5, 6], "temperature": 0.6, "top_k": 20, "top_p": 0.95, "max_new_tokens": 9}
@@ -64,3 +66,17 @@ def test_a_gguf_file_advises_under_names_of_its_own() -> None:
         "repetition_penalty": 1.0,
     }
     assert from_gguf(Path("a.gguf"), {"general.name": "a"}) == {}
+
+
+def test_a_copy_of_the_default_model_has_its_card_s_advice_under_any_name(tmp_path: Path) -> None:
+    file = tmp_path / "another-name.gguf"
+    file.touch()
+    os.truncate(file, SMOLLM2.num_bytes)
+    named = {"general.name": SMOLLM2.name_in_file}
+    advised = from_gguf(file, named)
+    assert (advised["temperature"], advised["top_p"]) == (0.2, 0.9)
+    assert advised == SMOLLM2.sampling
+    assert from_gguf(file, named | {"general.sampling.temp": 0.5}) == {**SMOLLM2.sampling, "temperature": 0.5}
+    assert from_gguf(file, {"general.name": "a fine-tune of it"}) == {}
+    os.truncate(file, SMOLLM2.num_bytes - 1)
+    assert from_gguf(file, named) == {}

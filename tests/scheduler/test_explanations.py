@@ -113,6 +113,50 @@ def test_one_that_waited_for_another_joined_it(page_size: int) -> None:
     assert causes(serving.explanations[follower]) == {"hit": 32, "joined": 48, "never_seen": 2}
 
 
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("page_size", [1, 16])
+@pytest.mark.parametrize("num_shared", [64, 80, 128, 200])
+def test_what_was_computed_in_several_chunks_was_joined_as_a_whole(
+    num_shared: int, page_size: int, overlap: bool
+) -> None:
+    """The chunks of the leader take all the room of a step, so followers come up when most of it is stored already."""
+    serving = Serving(MANY_PAGES // page_size, page_size, max_extend_tokens=64, overlap=overlap)
+    explain(serving, tokens(32))
+    leader, *followers = [serving.submit([*tokens(num_shared), first, first], 1) for first in range(1, 5)]
+    serving.run()
+    joined = num_shared // page_size * page_size - 32
+    assert causes(serving.explanations[leader]) == {"hit": 32, "never_seen": num_shared - 30}
+    for follower in followers:
+        found = causes(serving.explanations[follower])
+        below_page = num_shared - joined - 32
+        assert found == {"hit": 32, "joined": joined, "never_seen": 2} | (
+            {"below_page": below_page} if below_page else {}
+        )
+
+
+def test_a_follower_of_a_follower_joined_both() -> None:
+    serving = Serving(max_extend_tokens=64, num_pages=MANY_PAGES, max_seq_len=512)
+    lengths = (120, 240, 360)
+    first, second, third = [serving.submit([*tokens(length), 9, 1], 1) for length in lengths]
+    serving.run()
+    assert causes(serving.explanations[first]) == {"never_seen": 122}
+    assert causes(serving.explanations[second]) == {"joined": 120, "never_seen": 122}
+    assert causes(serving.explanations[third]) == {"joined": 240, "never_seen": 122}
+
+
+def test_what_was_lost_and_computed_anew_while_one_waited_was_joined() -> None:
+    serving = Serving(max_running_req=1)
+    explain(serving, tokens(40))
+    serving.submit(tokens(8, 5), 10)
+    serving.step()
+    uids = [serving.submit([*tokens(40), tail], 1) for tail in (7, 8)]
+    serving.step()
+    serving.purge(tokens(16))
+    serving.run()
+    assert causes(serving.explanations[uids[0]]) == {"never_seen": 41}
+    assert causes(serving.explanations[uids[1]]) == {"joined": 40, "never_seen": 1}
+
+
 def test_a_prompt_whose_log_probabilities_are_wanted_is_not_looked_up() -> None:
     serving = Serving()
     explain(serving, tokens(20))

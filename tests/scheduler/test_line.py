@@ -7,7 +7,7 @@ import random
 import pytest
 from support.waiting import make_waiting
 
-from minisgl.kvcache.types import Watch
+from minisgl.kvcache.types import Namespace, Watch
 from minisgl.scheduler.line import Line
 from minisgl.scheduler.ordering import POLICIES
 from minisgl.scheduler.waiting import Waiting
@@ -15,12 +15,20 @@ from minisgl.scheduler.waiting import Waiting
 EVERY_POLICY = pytest.mark.parametrize("policy", POLICIES.names)
 
 
-class Marks(set[Watch]):
-    """What a cache knows of the look-ahead. Marking twice is a mistake."""
+class Marks(dict[Watch, int | None]):
+    """What a cache knows of the look-ahead, each with its order. Marking one as it was is a mistake."""
 
-    def __call__(self, watch: Watch, expected: bool) -> None:
-        assert (watch in self) != expected, "marked as it was"
-        (self.add if expected else self.remove)(watch)
+    def __call__(self, watch: Watch, expected: bool, order: int | None) -> None:
+        assert (order if expected else "") != self.get(watch, ""), "marked as it was"
+        if expected:
+            self[watch] = order
+        else:
+            del self[watch]
+
+    @property
+    def in_order(self) -> list[Watch]:
+        """Those that are expected, the soonest first."""
+        return sorted(self, key=lambda watch: self[watch] or 0)
 
 
 def make_line(policy: str, waiting: list[Waiting], lookahead: int = 0) -> Line:
@@ -118,9 +126,22 @@ def test_the_next_requests_in_order_are_expected() -> None:
     waiting = [make_waiting(n, cached_len=c) for n, c in enumerate([0, 48, 16, 32])]
     for each in waiting:
         line.add(each)
-    assert marks == {waiting[1].watch, waiting[3].watch}
+    assert marks.in_order == [waiting[1].watch, waiting[3].watch]
     line.take_turn(waiting[1])
-    assert marks == {waiting[3].watch, waiting[2].watch}
+    assert marks.in_order == [waiting[3].watch, waiting[2].watch]
+
+
+def test_one_that_overtakes_another_is_expected_before_it() -> None:
+    marks = Marks()
+    line = Line(POLICIES["srp"](), marks, 8)
+    first, second = waiting = [make_waiting(n, length=n) for n in (50, 100)]
+    for each in waiting:
+        line.add(each)
+    assert marks.in_order == [first.watch, second.watch]
+    assert second.watch is not None
+    second.watch.cached_len = 80
+    line.rekey(second)
+    assert marks.in_order == [second.watch, first.watch]
 
 
 @EVERY_POLICY
@@ -150,3 +171,11 @@ def test_exactly_the_next_ones_are_expected_whatever_happens(policy: str, lookah
         line.check_integrity()
         assert len(marks) == min(lookahead, len(line))
         assert all(each.expected == (each.watch in marks) for each in waiting)
+        for salt in "abc" if not POLICIES[policy].across_namespaces else [""]:
+            order = [
+                each for each in waiting if each.expected and (not salt or each.request.namespace == Namespace(salt))
+            ]
+            order.sort(key=lambda each: each.place[:3])
+            assert [watch for watch in marks.in_order if watch in {each.watch for each in order}] == [
+                each.watch for each in order
+            ]

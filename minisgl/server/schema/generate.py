@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from minisgl.core import SamplingParams
+from minisgl.core import SamplingParams, with_advice
 from minisgl.core.sampling_params import MAX_LOGPROBS
 from minisgl.llm.encoder import Prompt
 from minisgl.server.errors import ApiError
@@ -34,7 +34,7 @@ from minisgl.server.schema.fields import (
     TopK,
     TopP,
 )
-from minisgl.server.schema.sampling import Defaults, check_min_tokens, make_params, with_defaults
+from minisgl.server.schema.sampling import Defaults, check_min_tokens, make_params
 from minisgl.server.schema.unsupported import Empty, refuse_true
 
 DEFAULT_NEW_TOKENS = 128
@@ -165,7 +165,7 @@ class GenerateRequest(Body, kw_only=True):
         return given if isinstance(given, list) else [given] * len(self.prompts())
 
     def _params(self, sampling: GenerateSampling, defaults: Defaults, prefix: str) -> SamplingParams:
-        fields = {"max_tokens": DEFAULT_NEW_TOKENS} | with_defaults(sampling.given(), defaults)
+        fields = {"max_tokens": DEFAULT_NEW_TOKENS} | with_advice(sampling.given(), defaults)
         max_name = f"{prefix}max_new_tokens"
         check_min_tokens(f"{prefix}min_new_tokens", sampling.min_new_tokens, max_name, fields["max_tokens"])
         top = (self.top_logprobs_num or 0) if self.return_logprob else None

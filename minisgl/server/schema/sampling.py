@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from minisgl.core import FieldError, SamplingParams
+from minisgl.core import FieldError, SamplingParams, with_advice
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.fields import (
     CacheSalt,
@@ -113,18 +113,10 @@ class GeneratingBody(Unsupported, kw_only=True):
         check_min_tokens("min_tokens", self.min_tokens, max_name, max_tokens)
         given = {name: getattr(self, name) for name in _SAMPLING if getattr(self, name) is not None}
         return make_params(
-            with_defaults(given, defaults) | {"max_tokens": max_tokens},
+            with_advice(given, defaults) | {"max_tokens": max_tokens},
             logprobs=logprobs,
             prompt_logprobs=prompt_logprobs,
         )
-
-
-def with_defaults(given: Mapping[str, Any], defaults: Defaults) -> dict[str, Any]:
-    """Fields of `SamplingParams`: as given, else as `defaults` have them.
-
-    Who asks for temperature 0 wants the model's most likely token, and gets none of the defaults, penalties included.
-    """
-    return {**given} if given.get("temperature") == 0 else {**defaults, **given}
 
 
 def make_params(given: dict[str, Any], prefix: str = "", **more: Any) -> SamplingParams:
