@@ -49,7 +49,7 @@ SAMPLING = [
 ]
 OPENAI = [
     *(*SAMPLING, "model", "stream", "stream_options", "max_tokens", "logprobs", "cache_salt", "priority", "user"),
-    "explain",
+    *("explain", "return_token_ids"),
     *("metadata", "store", "service_tier", "response_format", "an-unknown-field"),
 ]
 # Every field that the endpoint reads, or knows and refuses.

@@ -10,6 +10,7 @@ from minisgl.server.schema.explanation import PromptExplanation
 
 FinishReason = Literal["stop", "length"]
 EventExplanation = PromptExplanation | msgspec.UnsetType | None
+TokenIds = list[int] | msgspec.UnsetType  # under vLLM's names, absent unless they were asked for
 
 
 class PromptTokensDetails(msgspec.Struct):
@@ -61,6 +62,7 @@ class ChatChoice(msgspec.Struct):
     finish_reason: FinishReason
     logprobs: ChatLogprobs | None = None
     explanation: EventExplanation = msgspec.UNSET
+    token_ids: TokenIds = msgspec.UNSET
 
 
 class ChatCompletion(msgspec.Struct, kw_only=True):
@@ -73,6 +75,7 @@ class ChatCompletion(msgspec.Struct, kw_only=True):
     choices: list[ChatChoice]
     usage: Usage
     explanation: EventExplanation = msgspec.UNSET
+    prompt_token_ids: TokenIds = msgspec.UNSET
 
 
 class ChatDelta(msgspec.Struct, omit_defaults=True):
@@ -86,12 +89,13 @@ class ChatChunkChoice(msgspec.Struct):
     logprobs: ChatLogprobs | None = None
     finish_reason: FinishReason | None = None
     explanation: EventExplanation = msgspec.UNSET
+    token_ids: TokenIds = msgspec.UNSET
 
 
 class ChatChunk(msgspec.Struct, kw_only=True):
     """An event of a stream. usage: absent unless it was asked for, null until it is known.
 
-    explanation: in the first one, if it was asked for.
+    explanation, prompt_token_ids: in the first one, if they were asked for.
     """
 
     id: str
@@ -101,6 +105,7 @@ class ChatChunk(msgspec.Struct, kw_only=True):
     choices: list[ChatChunkChoice]
     usage: Usage | msgspec.UnsetType | None = msgspec.UNSET
     explanation: EventExplanation = msgspec.UNSET
+    prompt_token_ids: TokenIds = msgspec.UNSET
 
 
 class CompletionLogprobs(msgspec.Struct):
@@ -116,13 +121,17 @@ class CompletionLogprobs(msgspec.Struct):
 
 
 class CompletionChoice(msgspec.Struct):
-    """explanation: its own, where there are several and it was asked for; in a stream in its first event."""
+    """explanation: its own, where there are several and it was asked for; in a stream in its first event, as are
+    prompt_token_ids.
+    """
 
     index: int
     text: str
     logprobs: CompletionLogprobs | None = None
     finish_reason: FinishReason | None = None
     explanation: EventExplanation = msgspec.UNSET
+    prompt_token_ids: TokenIds = msgspec.UNSET
+    token_ids: TokenIds = msgspec.UNSET
 
 
 class Completion(msgspec.Struct, kw_only=True):

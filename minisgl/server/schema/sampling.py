@@ -73,6 +73,9 @@ class GeneratingBody(Unsupported, kw_only=True):
     min_tokens: MinTokens | None = None
     priority: Priority | None = None
     repetition_penalty: RepetitionPenalty | None = None
+    return_token_ids: (
+        Annotated[bool, Meta(description="Say which tokens the prompt and each piece of the answer are.")] | None
+    ) = None
     skip_special_tokens: bool | None = None
     stop_token_ids: StopTokenIds | None = None
     top_k: TopK | None = None

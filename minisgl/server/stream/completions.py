@@ -33,7 +33,8 @@ class CompletionAnswer(OpenAIAnswer[CompletionChoice]):
         self, heading: Heading, request: CompletionRequest, prepared: Sequence[Prepared], tokenizer: Tokenizer
     ) -> None:
         super().__init__(heading, request, prepared, tokenizer)
-        self.has_logprobs = request.logprobs is not None
+        self._has_logprobs = request.logprobs is not None
+        self.shows_tokens = self._has_logprobs or self._has_ids
         self._echo = bool(request.echo)
         self._prompts = request.prompts()
         self._tokenizer = tokenizer
@@ -48,7 +49,8 @@ class CompletionAnswer(OpenAIAnswer[CompletionChoice]):
         echoed = self._echo_of(index, output.get("prompt_logprobs"))
         text = (echoed or "") + output["text"]
         logprobs, explanation = self._logprobs(index, output.get("logprobs", [])), self._of_choice(index, output)
-        return CompletionChoice(index, text, logprobs, finish_reason(output), explanation)
+        ids = {"prompt_token_ids": self._prompt_token_ids(index), "token_ids": self._token_ids(output)}
+        return CompletionChoice(index, text, logprobs, finish_reason(output), explanation, **ids)
 
     def _echo_of(self, index: int, prompt_logprobs: Sequence[TokenLogprobs | None] | None) -> str | None:
         """The prompt's text, if it is wanted; its logprobs wait in the choice's maker."""
@@ -57,7 +59,7 @@ class CompletionAnswer(OpenAIAnswer[CompletionChoice]):
         prompt, prepared = self._prompts[index // self._n], self.prepared[index // self._n]
         input_ids, skip = prepared.input_ids, prepared.params.skip_special_tokens
         text = prompt if isinstance(prompt, str) else self._tokenizer.decode(input_ids, skip)
-        if self.has_logprobs:
+        if self._has_logprobs:
             assert prompt_logprobs is not None, f"choice {index} came without its prompt's logprobs"
             self._maker(index).add_prompt(int(input_ids[0]), prompt_logprobs, len(text))
         return text
@@ -71,7 +73,7 @@ class CompletionAnswer(OpenAIAnswer[CompletionChoice]):
         return self._makers[index]
 
     def _logprobs(self, index: int, tokens: Sequence[TokenLogprobs]) -> CompletionLogprobs | None:
-        if not self.has_logprobs:
+        if not self._has_logprobs:
             return None
         maker = self._maker(index)
         maker.add(tokens)
@@ -85,15 +87,17 @@ class CompletionAnswer(OpenAIAnswer[CompletionChoice]):
 
     def _opening(self, index: int, delta: Delta) -> list[CompletionChoice]:
         text = self._echo_of(index, delta.get("prompt_logprobs"))
-        if text is None and self._teller is None:
+        if text is None and self._teller is None and not self._has_ids:
             return []
-        return [CompletionChoice(index, text or "", self._logprobs(index, []), None, self._of_choice(index, delta))]
+        logprobs, explanation = self._logprobs(index, []), self._of_choice(index, delta)
+        return [CompletionChoice(index, text or "", logprobs, None, explanation, self._prompt_token_ids(index))]
 
     def _text(self, index: int, text: str) -> CompletionChoice:
         return CompletionChoice(index, text)
 
     def _content(self, index: int, delta: Delta) -> CompletionChoice:
-        return CompletionChoice(index, delta["text"], self._logprobs(index, delta.get("logprobs", [])))
+        logprobs = self._logprobs(index, delta.get("logprobs", []))
+        return CompletionChoice(index, delta["text"], logprobs, token_ids=self._token_ids(delta))
 
     def _closing(self, index: int, reason: FinishReason) -> CompletionChoice:
         return CompletionChoice(index, "", finish_reason=reason)

@@ -12,7 +12,14 @@ from minisgl.llm.client import Prepared
 from minisgl.llm.stream import Output
 from minisgl.llm.submission import Delta
 from minisgl.server.explaining import Teller
-from minisgl.server.schema.answers import ChatChunkChoice, CompletionChoice, EventExplanation, FinishReason, Usage
+from minisgl.server.schema.answers import (
+    ChatChunkChoice,
+    CompletionChoice,
+    EventExplanation,
+    FinishReason,
+    TokenIds,
+    Usage,
+)
 from minisgl.server.schema.sampling import GeneratingBody
 from minisgl.server.stream.answer import Heading, finish_reason
 from minisgl.server.stream.events import DONE, TextEvent, event
@@ -28,10 +35,10 @@ class OpenAIAnswer(ABC, Generic[Choice]):
 
     The first event has the explanation, if it is asked for; the first deltas must then be of all prompts.
 
-    has_logprobs: every delta's logprobs are to be shown, with text or without.
+    shows_tokens: every delta's logprobs or token ids are to be shown, with text or without.
     """
 
-    has_logprobs: bool
+    shows_tokens: bool
 
     def __init__(
         self, heading: Heading, request: GeneratingBody, prepared: Sequence[Prepared], tokenizer: Tokenizer
@@ -42,6 +49,7 @@ class OpenAIAnswer(ABC, Generic[Choice]):
         self._include_usage = request.include_usage
         self._running_usage = RunningUsage(prepared) if request.continuous_usage else None
         self._text_events: dict[int, TextEvent] = {}
+        self._has_ids = bool(request.return_token_ids)
         self._teller = Teller(prepared, tokenizer) if request.explain else None
         self._first_explanation: EventExplanation = msgspec.UNSET  # what the stream's next event begins with
 
@@ -58,7 +66,7 @@ class OpenAIAnswer(ABC, Generic[Choice]):
     def _events_of(self, delta: Delta) -> bytes:
         index = delta["index"] * self._n + delta["choice"]
         text_event = self._text_events.get(index)
-        if text_event is None or self.has_logprobs or self._running_usage or delta["finish_reason"] is not None:
+        if text_event is None or self.shows_tokens or self._running_usage or delta["finish_reason"] is not None:
             return self._rare_events(index, delta)
         return text_event(delta["text"]) if delta["text"] else b""
 
@@ -68,7 +76,7 @@ class OpenAIAnswer(ABC, Generic[Choice]):
         if index not in self._text_events:
             self._text_events[index] = TextEvent(self._chunk([self._text(index, TextEvent.MARK)], self._no_usage))
             choices += self._opening(index, delta)
-        if delta["text"] or self._shows_logprobs(delta):
+        if delta["text"] or (self.shows_tokens and delta["token_ids"]):
             choices.append(self._content(index, delta))
         if delta["finish_reason"] is not None:
             choices.append(self._closing(index, finish_reason(delta)))
@@ -91,8 +99,13 @@ class OpenAIAnswer(ABC, Generic[Choice]):
             return msgspec.UNSET
         return self._teller.of(index // self._n, news.get("explanation"))
 
-    def _shows_logprobs(self, delta: Delta) -> bool:
-        return self.has_logprobs and bool(delta["token_ids"])
+    def _token_ids(self, news: Delta | Output) -> TokenIds:
+        """New ones of a choice, if they are asked for."""
+        return list(news["token_ids"]) if self._has_ids else msgspec.UNSET
+
+    def _prompt_token_ids(self, index: int) -> TokenIds:
+        """The tokens of a choice's prompt, if they are asked for."""
+        return self.prepared[index // self._n].input_ids.tolist() if self._has_ids else msgspec.UNSET
 
     @property
     def _no_usage(self) -> EventUsage:
@@ -118,7 +131,7 @@ class OpenAIAnswer(ABC, Generic[Choice]):
 
     @abstractmethod
     def _content(self, index: int, delta: Delta) -> Choice:
-        """A delta's text, and its logprobs if they are asked for."""
+        """A delta's text, and its logprobs and token ids if they are asked for."""
         ...
 
     @abstractmethod

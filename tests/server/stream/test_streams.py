@@ -353,3 +353,43 @@ def test_an_answer_of_too_many_logprobs_is_refused(
     assert "1048576" in error["message"]
     one = {CHAT: {"n": 1}, COMPLETIONS: {"prompt": "a", "n": 1}, GENERATE: {"text": "a"}}[path]
     assert Api(says("x")).post(path, **(body | one)).status_code == 200
+
+
+@pytest.mark.parametrize("tokens_a_step", [1, 3])
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_token_ids_are_told_whole_and_in_a_stream_under_vllm_s_names(path: str, tokens_a_step: int) -> None:
+    """A chat has its prompt's beside the choices, a completion within them; a stream in its first event. A character
+    that came in part has no text yet, but ids.
+    """
+    api = Api(says("né\U0001f980.", tokens_a_step))
+    asked = {"messages": HI} if path == CHAT else {"prompt": "Hi"}
+    whole = api.whole(path, **asked, max_tokens=30, return_token_ids=True)
+    events = api.events(path, **asked, max_tokens=30, return_token_ids=True)
+    prompt = api.link.requests[-1].input_ids.tolist()
+    expected = [*ids_of("né\U0001f980."), EOS]
+    assert (whole if path == CHAT else whole["choices"][0])["prompt_token_ids"] == prompt
+    assert whole["choices"][0]["token_ids"] == expected
+    firsts = [event if path == CHAT else event["choices"][0] for event in events]
+    assert [event.get("prompt_token_ids") for event in firsts] == [prompt] + [None] * (len(events) - 1)
+    told = [token_id for event in events for token_id in event["choices"][0].get("token_ids", [])]
+    assert told == expected
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_token_ids_of_several_choices_are_those_of_each(path: str) -> None:
+    api = Api(says("ab"))
+    asked = {"messages": HI} if path == CHAT else {"prompt": ["Hi", "Ho!"]}
+    events = api.events(path, **asked, max_tokens=9, n=2, return_token_ids=True)
+    told: dict[int, list[int]] = {}
+    for choice in (choice for event in events for choice in event["choices"]):
+        told.setdefault(choice["index"], []).extend(choice.get("token_ids", []))
+    assert told == {key: [*ids_of("ab"), EOS] for key in range(2 if path == CHAT else 4)}
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_nobody_is_told_token_ids_who_did_not_ask(path: str) -> None:
+    api = Api(says("ab"))
+    asked = {"messages": HI} if path == CHAT else {"prompt": "Hi"}
+    for body in ({}, {"return_token_ids": False}, {"logprobs": True if path == CHAT else 1}):
+        assert b"token_ids" not in api.post(path, **asked, **body).content
+        assert b"token_ids" not in api.post(path, **asked, **body, stream=True).content
