@@ -29,10 +29,20 @@ class ServerConfig:
     request_timeout: float | None = option(
         None, "seconds after which a request that still generates is aborted (default: never)"
     )
+    stream_ping_interval: float = option(
+        10.0,
+        "seconds without a byte after which a stream gets a comment line, so that no proxy takes it for dead; 0: none",
+    )
     drain_timeout: float = option(30.0, "seconds that open requests get to end after SIGTERM")
     max_body_bytes: int = option(16 * 2**20, "largest request body; beyond, 413", minimum=1)
     cors_origins: Sequence[str] = option(
         (), "an origin whose pages may call the server, * for all (default: none)", flag="cors-origin"
+    )
+    allowed_hosts: Sequence[str] = option(
+        (),
+        "a host name that requests may be sent to when there is no key, * for any (default: this machine's at a "
+        "loopback address, any at another)",
+        flag="allowed-hosts",
     )
     log_requests: bool = option(True, "one line a request on stderr")
     log_json: bool = option(False, "every line of the log as a JSON object")
@@ -59,6 +69,8 @@ class ServerConfig:
     def _check_seconds(self) -> None:
         if self.request_timeout is not None and not 0 < self.request_timeout < float("inf"):
             raise ValueError(f"request_timeout={self.request_timeout} is not a number of seconds above 0")
+        if not 0 <= self.stream_ping_interval < 60:
+            raise ValueError(f"stream_ping_interval={self.stream_ping_interval} is not a number of seconds below 60")
         if not 0 <= self.drain_timeout < float("inf"):
             raise ValueError(f"drain_timeout={self.drain_timeout} is not a number of seconds, 0 or more")
 
@@ -66,7 +78,11 @@ class ServerConfig:
         for name in ("host", "api_key", "served_model_name", "otlp_endpoint"):
             if getattr(self, name) == "":
                 raise ValueError(f"{name}='' is empty")
-        if isinstance(self.cors_origins, str):
-            raise ValueError(f"cors_origins={self.cors_origins!r} is a text, not a list of origins")
+        for name, what in (("cors_origins", "origins"), ("allowed_hosts", "host names")):
+            if isinstance(getattr(self, name), str):
+                raise ValueError(f"{name}={getattr(self, name)!r} is a text, not a list of {what}")
+        for host in self.allowed_hosts:
+            if not host or "/" in host:
+                raise ValueError(f"allowed_hosts: {host!r} is not a host name")
         if self.otlp_endpoint is not None and not self.otlp_endpoint.startswith(("http://", "https://")):
             raise ValueError(f"otlp_endpoint={self.otlp_endpoint!r} is not an http:// or https:// address")

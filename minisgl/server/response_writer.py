@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
 
 from minisgl.server.errors import ApiError
-from minisgl.server.stream.events import error_event
+from minisgl.server.stream.events import PING, error_event
 
 _JSON = [(b"content-type", b"application/json")]
 _EVENTS = [
@@ -15,6 +17,7 @@ _EVENTS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # nginx would collect the events
 ]
+MIN_CHECK_S = 0.01
 BODY_EXTENSION = "minisgl.body"  # of an ASGI scope: a `Body`, if the server has one
 
 
@@ -31,11 +34,18 @@ class Body(Protocol):
 
 
 class ResponseWriter:
-    """has_begun: status and headers are out, so an error can only be an event. headers: to be sent besides."""
+    """has_begun: status and headers are out, so an error can only be an event. headers: to be sent besides.
+
+    Between `keep_alive` and `stop_pinging` a comment line is written whenever nothing else was for some seconds.
+    """
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.has_begun = False
         self.headers: list[tuple[bytes, bytes]] = []
+        self._written_at = time.monotonic()
+        self._interval = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._ping: asyncio.Task[None] | None = None  # is being written
         self._send = send
         self._state: dict[str, Any] = scope.setdefault("state", {})
         self._body: Body | None = scope.get("extensions", {}).get(BODY_EXTENSION)
@@ -49,11 +59,18 @@ class ResponseWriter:
         if events:
             assert self._body is not None, "the way is not clear"
             self._body.write(events)
+            self._written_at = time.monotonic()
 
     async def write(self, events: bytes) -> None:
         """More of a stream. Waits while the client is slow."""
         if not events:
             return
+        if self._ping is not None:
+            await asyncio.shield(self._ping)
+        await self._write(events)
+
+    async def _write(self, events: bytes) -> None:
+        self._written_at = time.monotonic()
         if not self.has_begun:
             self.has_begun = True
             headers = [*_EVENTS, *self.headers]
@@ -62,6 +79,7 @@ class ResponseWriter:
 
     async def end(self, events: bytes) -> None:
         """The last of a stream."""
+        self.stop_pinging()
         await self.write(events)
         await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -73,8 +91,36 @@ class ResponseWriter:
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
+    def keep_alive(self, interval: float) -> None:
+        """From now on a comment is written after each `interval` seconds in which nothing was."""
+        self._interval = interval
+        self._timer = asyncio.get_running_loop().call_later(interval, self._check)
+
+    def stop_pinging(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _check(self) -> None:
+        """Look again when a comment may be due. One that the client has not taken yet is as good as a new one."""
+        silent_s = time.monotonic() - self._written_at
+        if silent_s >= self._interval and self._ping is None:
+            self._ping = asyncio.ensure_future(self._write(PING))
+            self._ping.add_done_callback(self._end_ping)
+            silent_s = 0.0
+        left_s = max(self._interval - silent_s, MIN_CHECK_S)
+        self._timer = asyncio.get_running_loop().call_later(left_s, self._check)
+
+    def _end_ping(self, ping: asyncio.Task[None]) -> None:
+        self._ping = None
+        if not ping.cancelled():
+            ping.exception()  # of a client that has left: who writes next is told
+
     async def fail(self, error: ApiError) -> None:
         """The end of a stream that broke. Before it has begun the error is raised, to be an answer of its own."""
+        self.stop_pinging()
+        if self._ping is not None:
+            await asyncio.shield(self._ping)
         if not self.has_begun:
             raise error
         await self.end(error_event(error))

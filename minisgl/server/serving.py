@@ -82,10 +82,13 @@ class Generation:
         self._observer: RequestObserver = state.observe()
         self._cutoff = Cutoff(state.config.request_timeout)
         self._outputs: dict[int, Output] = {}
+        self._foreword: Foreword | None = None  # until all prompts of a request to be explained are admitted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         writer = ResponseWriter(scope, send)
         watcher = asyncio.create_task(self._watch(receive))
+        if self._job.stream and self._state.config.stream_ping_interval:
+            writer.keep_alive(self._state.config.stream_ping_interval)
         try:
             async with self._cutoff:
                 await self._serve(writer)
@@ -93,6 +96,7 @@ class Generation:
             if (told := self._told(error)) is not None:
                 await writer.fail(told)
         finally:
+            writer.stop_pinging()
             watcher.cancel()
 
     def _told(self, error: Exception) -> ApiError | None:
@@ -137,6 +141,7 @@ class Generation:
     async def _run(
         self, prepared: list[Prepared], answer: Answer, writer: ResponseWriter, leave: Callable[[], None]
     ) -> None:
+        self._foreword = Foreword(prepared, self._engine.tokenizer) if self._job.explain else None
         on_news = partial(self._write_at_once, answer, writer)
         news = self._engine.run(
             prepared,
@@ -145,12 +150,11 @@ class Generation:
             on_over=leave,
             on_news=on_news,
         )
-        foreword = Foreword(prepared, self._engine.tokenizer) if self._job.explain else None
         async with aclosing(news) as steps:
             async for deltas in steps:
                 self._take(deltas)
-                if foreword is not None and not writer.has_begun:
-                    deltas = self._begin(foreword, writer, deltas)
+                if self._foreword is not None:
+                    deltas = self._begin(self._foreword, writer, deltas)
                 if self._job.stream:
                     cost = cost_of_events(deltas)
                     async with self._room(cost):
@@ -168,15 +172,19 @@ class Generation:
         return self._state.answers.hold(cost * ENTRY_BYTES) if _is_large(cost) else nullcontext()
 
     def _begin(self, foreword: Foreword, writer: ResponseWriter, deltas: list[Delta]) -> list[Delta]:
-        """What of a stream can be written; before it can, or an answer is whole, the headers are there."""
+        """What of a stream can be written; when it can, or an answer is whole, the headers are there.
+
+        A stream that has begun with a comment goes without them.
+        """
         foreword.hear(deltas)
-        if foreword.is_complete and not writer.headers:
+        if foreword.is_complete:
+            self._foreword = None
             writer.headers = foreword.headers()
         return foreword.hold(deltas) if self._job.stream else []
 
     def _write_at_once(self, answer: Answer, writer: ResponseWriter, deltas: list[Delta]) -> bool:
         """The same for what comes between a stream's first words and its last, when nothing has to wait for it."""
-        if not (writer.is_clear() and are_plain(deltas)):
+        if self._foreword is not None or not (writer.is_clear() and are_plain(deltas)):
             return False
         self._observer.deltas(deltas)
         writer.write_at_once(answer.events(deltas))

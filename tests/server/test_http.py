@@ -26,12 +26,12 @@ def test_a_request_that_waits_for_a_thread_is_told_that_the_server_ends(
 ) -> None:
     go_on, at_work = threading.Event(), threading.Event()
 
-    def wait(*args: object) -> list[int]:
+    def wait(*args: object) -> bytes:
         at_work.set()
         assert go_on.wait(60)
-        return [1]
+        return b"{}"
 
-    monkeypatch.setattr(tokens, "_encode", wait)
+    monkeypatch.setattr(tokens, "_tokenized", wait)
 
     async def main() -> bytes:
         with listen("127.0.0.1", 0) as listener:

@@ -9,6 +9,7 @@ import msgspec
 from minisgl.server.errors import ApiError
 
 DONE = b"data: [DONE]\n\n"
+PING = b": ping\n\n"  # a comment, which readers of events pass over
 _MARK = "\x00mark\x00"
 encode = msgspec.json.encode
 _ENCODED_MARK = encode(_MARK)

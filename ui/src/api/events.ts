@@ -14,6 +14,7 @@ export async function* readEvents(response: Response): AsyncGenerator<unknown> {
       const events = (rest + value).split("\n\n");
       rest = events.pop()!;
       for (const event of events) {
+        if (event.startsWith(":")) continue; // a comment, so that no proxy takes a slow stream for dead
         const data = event.replace(/^data: /, "");
         if (data === "[DONE]") return;
         yield JSON.parse(data);
