@@ -12,6 +12,7 @@ from minisgl.server.cut_short import CutShort
 from minisgl.server.endpoints import ROUTES
 from minisgl.server.errors import ApiError
 from minisgl.server.explaining import CACHE_HEADER, EVICTED_HEADER
+from minisgl.server.hosts import KnownHosts, are_checked
 from minisgl.server.middleware import AnswerLimit, ApiKey, BodyLimit, Guard, Recorder
 from minisgl.server.operations import PROBE_ROUTES
 from minisgl.server.responses import answer_api_error, answer_http_exception
@@ -40,6 +41,8 @@ def _middleware(state: ServerState) -> list[Middleware]:
     if config.cors_origins:
         layers.append(_cors(config))
     layers += [Middleware(Guard), Middleware(CutShort)]
+    if are_checked(config):
+        layers.append(Middleware(KnownHosts, config))
     if config.api_key is not None:
         layers.append(Middleware(ApiKey, config.api_key))
     return [*layers, Middleware(AnswerLimit, state.answers), Middleware(BodyLimit, config.max_body_bytes)]

@@ -18,10 +18,13 @@ from minisgl.server.response_writer import BODY_EXTENSION
 MAX_HEAD_BYTES = 2**16
 TOO_LONG = f"the request's head is over {MAX_HEAD_BYTES} bytes"
 TRAILERS_TOO_LONG = f"a chunk's extensions, or the trailers after the body, are over {MAX_HEAD_BYTES} bytes"
+NOT_ONE_HOST = "a request of HTTP/1.1 has one header Host (RFC 9112, 3.2)"
+BAD_HOST = "the header Host is not a host name or address with a port, or without one"
 UNKNOWN_CODING = "of transfer codings only 'chunked' is understood"
 HEAD_TIMEOUT_S = 60.0
 WRITE_TIMEOUT_S = 60.0  # longer than a network is likely to be down; TCP itself would wait a quarter of an hour
 CHUNKLESS_VERSIONS = ("0.9", "1.0")
+_HOST = re.compile(rb"\s*(?:\[[0-9a-fA-F:.]+\]|[\w.~!$&'()*+,;=%-]*)(?::[0-9]*)?\s*", re.ASCII)
 _UPGRADE = re.compile(rb"(?<=\n)upgrade(?=:)", re.IGNORECASE)
 
 
@@ -135,7 +138,7 @@ class HttpProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._fault = _fault_of(self.url, self.headers)
+        self._fault = _fault_of(self.url, self.headers, self.parser.get_http_version())
         if self._fault is not None:
             raise ValueError(self._fault)  # the parser stops, and uvicorn answers with a 400
         self._stop_clock()
@@ -198,10 +201,15 @@ class HttpProtocol(HttpToolsProtocol):
             self._write_clock.cancel()
 
 
-def _fault_of(url: bytes, headers: list[tuple[bytes, bytes]]) -> str | None:
+def _fault_of(url: bytes, headers: list[tuple[bytes, bytes]], version: str) -> str | None:
     """Why a complete head is refused, which may have come in one piece."""
     if len(url) + sum(len(name) + len(value) + len(b": \r\n") for name, value in headers) > MAX_HEAD_BYTES:
         return TOO_LONG
+    hosts = [value for name, value in headers if name == b"host"]
+    if len(hosts) > 1 or (not hosts and version not in CHUNKLESS_VERSIONS):
+        return NOT_ONE_HOST
+    if hosts and not _HOST.fullmatch(hosts[0]):
+        return BAD_HOST
     codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
     return UNKNOWN_CODING if codings not in ([], [b"chunked"]) else None
 

@@ -240,6 +240,56 @@ def test_a_stream_may_take_longer_than_a_head(monkeypatch: pytest.MonkeyPatch) -
     with_server(test)
 
 
+@pytest.mark.parametrize(
+    ("version", "hosts", "status"),
+    [
+        (b"1.1", [], b"400"),
+        (b"1.1", [b"a", b"b"], b"400"),
+        (b"1.1", [b"a", b"a"], b"400"),
+        (b"1.1", [b"a"], b"200"),
+        (b"1.1", [b""], b"200"),
+        (b"1.1", [b"a.example:8000"], b"200"),
+        (b"1.1", [b"[::1]:8000"], b"200"),
+        (b"1.0", [], b"200"),
+        (b"1.0", [b"a"], b"200"),
+        (b"1.0", [b"a", b"b"], b"400"),
+        (b"1.1", [b"a b"], b"400"),
+        (b"1.1", [b"user@a"], b"400"),
+        (b"1.1", [b"a/b"], b"400"),
+        (b"1.1", [b"a:x"], b"400"),
+        (b"1.1", [b"[::1"], b"400"),
+        (b"1.1", [b"\xff"], b"400"),
+        (b"1.1", [b"a,b?c"], b"400"),
+    ],
+)
+def test_a_request_has_one_host_that_can_be_one(version: bytes, hosts: list[bytes], status: bytes) -> None:
+    head = b"GET /health HTTP/%b\r\n" % version + b"".join(b"Host: %b\r\n" % host for host in hosts)
+
+    async def test(connect: Connect) -> None:
+        received = await answer_to(connect, head + END)
+        assert received.startswith(b"HTTP/1.1 " + status), received
+
+    with_server(test)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Content-Length: 2\r\nContent-Length: 2\r\n",
+        b"Content-Length: 2\r\nContent-Length: 3\r\n",
+        b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+        b"Transfer-Encoding: gzip, chunked\r\n",
+    ],
+)
+def test_the_length_of_a_body_is_said_once(headers: bytes) -> None:
+    async def test(connect: Connect) -> None:
+        head = b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + headers
+        assert (await answer_to(connect, head + END + b"{}")).startswith(b"HTTP/1.1 400")
+
+    with_server(test)
+
+
 LOUD = completion(b"Connection: close", stream=True, max_tokens=400, n=8, logprobs=5)  # hundreds of kilobytes
 
 

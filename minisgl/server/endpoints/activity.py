@@ -14,9 +14,9 @@ from minisgl.server.endpoints.common import (
     ANSWER_TIMEOUT_S,
     engine_answers,
     read_query,
+    ready_state,
     request_ids,
 )
-from minisgl.server.endpoints.looking import state_to_look_at
 from minisgl.server.schema.activity import ActivityNow, CapacityPoint, Latency, OpenRequest, Spread, Step
 from minisgl.server.schema.api import SINCE
 from minisgl.server.state import ServerState
@@ -25,7 +25,7 @@ from minisgl.server.stream.events import encode, ready
 
 async def show_activity(request: Request) -> Response:
     """What the engine did since a step, and what it is at."""
-    state, since = state_to_look_at(request), read_query(request, SINCE) or 0
+    state, since = ready_state(request), read_query(request, SINCE) or 0
     async with engine_answers(ANSWER_TIMEOUT_S):
         answer = await state.activity.ask(since, partial(_answers, state))
     return Response(answer, media_type="application/json")

@@ -60,6 +60,13 @@ def state_of(request: Request) -> ServerState:
     return state
 
 
+def ready_state(request: Request) -> ServerState:
+    """With an engine. ApiError 503 while there is none."""
+    state = state_of(request)
+    state.ready_engine()
+    return state
+
+
 def let_in(request: Request) -> tuple[ServerState, EngineClient]:
     """Before anything of a body is read: ApiError when there is no engine, or no room for even one sequence."""
     state = state_of(request)

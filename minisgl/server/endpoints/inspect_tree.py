@@ -12,12 +12,13 @@ from minisgl.core.picture import COLUMNS, NodeUse, TreePicture
 from minisgl.llm.text_threads import LONG, in_thread
 from minisgl.server.endpoints.cache import ask_about_prompt
 from minisgl.server.endpoints.common import (
+    ANSWER_TIMEOUT_S,
     engine_answers,
     json_response,
     read_query,
+    ready_state,
     request_ids,
 )
-from minisgl.server.endpoints.looking import state_to_look_at
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.api import MAX_NODES, NODE
 from minisgl.server.schema.tree import NodeUser, PromptPath, Tree, TreeNode, TreeNodeUse
@@ -25,15 +26,14 @@ from minisgl.server.state import ServerState
 from minisgl.server.stream.events import encode
 from minisgl.tokenizer import Tokenizer
 
-TREE_TIMEOUT_S = 30.0  # a large tree is looked at in a hundred steps
 HEAD_LEN, TAIL_LEN = 16, 64  # tokens whose text is shown
 
 
 async def show_tree(request: Request) -> Response:
     """The prefix cache's trees, folded; or what is below a node. 404 if it is gone."""
-    state = state_to_look_at(request)
+    state = ready_state(request)
     node, max_nodes = read_query(request, NODE), read_query(request, MAX_NODES) or 1
-    async with engine_answers(TREE_TIMEOUT_S):
+    async with engine_answers(ANSWER_TIMEOUT_S):
         tree = await state.trees.ask(("tree", node, max_nodes), partial(_tree, state, node, max_nodes))
     if tree is None:
         raise _gone(node)
@@ -42,12 +42,12 @@ async def show_tree(request: Request) -> Response:
 
 async def show_node(request: Request) -> Response:
     """One node and who uses it. 404 if it is gone."""
-    state = state_to_look_at(request)
+    state = ready_state(request)
     text = request.path_params["id"]
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise _gone(text)
     node = int(text)
-    async with engine_answers(TREE_TIMEOUT_S):
+    async with engine_answers(ANSWER_TIMEOUT_S):
         use = await state.trees.ask(("node", node), partial(_node, state, node))
     if use is None:
         raise _gone(node)
@@ -75,7 +75,7 @@ async def _node(state: ServerState, node: int) -> TreeNodeUse | None:
 
 async def find_prompt(request: Request) -> Response:
     """Where a prompt lies in the tree. Nothing is kept longer for it."""
-    engine = state_to_look_at(request).ready_engine()
+    engine = ready_state(request).ready_engine()
     place = await ask_about_prompt(request, engine.place, engine.place_chat)
     return json_response(PromptPath(place.prompt_tokens, place.path.matched_tokens, place.path.ids))
 

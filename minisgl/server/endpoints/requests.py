@@ -10,8 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from minisgl.llm.text_threads import in_thread
-from minisgl.server.endpoints.common import json_response, read_query
-from minisgl.server.endpoints.looking import state_to_look_at
+from minisgl.server.endpoints.common import json_response, read_query, ready_state
 from minisgl.server.explaining import Reasons
 from minisgl.server.records import RequestRecord
 from minisgl.server.schema.api import LIMIT
@@ -21,7 +20,7 @@ from minisgl.tokenizer import Tokenizer
 
 async def past_requests(request: Request) -> Response:
     """Those that have generated and are over, the newest first."""
-    limit, state = read_query(request, LIMIT), state_to_look_at(request)
+    limit, state = read_query(request, LIMIT), ready_state(request)
     tokenizer = state.ready_engine().tokenizer
     records = list(islice(reversed(state.book.over), limit))
     return json_response(await in_thread(len(records), _all_shown, records, tokenizer))

@@ -31,7 +31,7 @@ from minisgl.server.schema.info import (
 from minisgl.server.schema.tokens import DetokenizeRequest, TokenizeRequest
 from minisgl.server.schema.tree import PromptPath, Tree, TreeNodeUse
 
-_KEY = {401: "The API key is missing or wrong."}
+_KEY = {401: "The API key is missing or wrong.", 403: "Without a key: sent to a name that is not this machine's."}
 _ENGINE = _KEY | {500: "Our mistake; the log says more.", 503: "Loading, draining, dead, or too slow."}
 _BUSY = {429: "Too much runs and waits, or is being sent; `Retry-After` says when to come again."}
 _BODY = (
@@ -40,9 +40,8 @@ _BODY = (
     | _BUSY
 )
 _ASKED = _ENGINE | {400: "The address is wrong; `param` names what of it."}
-_NAME = {403: "A browser sent it to a name that is not this machine's."}
-_LOOKED_AT = _NAME | {429: "Too many look at the engine; `Retry-After` says when to come again."}
-_PAGE = {403: "A browser sent it for a page of another origin."}
+_LOOKED_AT = {429: "Too many look at the engine; `Retry-After` says when to come again."}
+_PAGE = {403: "A browser sent it for a page of another origin, or to a name that is not this machine's."}
 _MODEL = _BODY | {404: "No such model."}
 _EXPLAINED = _BODY | {404: "No such model, or --no-explain."}
 
@@ -119,7 +118,7 @@ OPERATIONS = (
         _ASKED | _LOOKED_AT,
         query=(SINCE,),
     ),
-    Operation("get", "/inspect/requests", "Requests that are over", PastRequests, _ASKED | _NAME, query=(LIMIT,)),
+    Operation("get", "/inspect/requests", "Requests that are over", PastRequests, _ASKED, query=(LIMIT,)),
     Operation(
         "get",
         "/inspect/tree",
@@ -129,7 +128,7 @@ OPERATIONS = (
         query=(NODE, MAX_NODES),
     ),
     Operation("get", "/inspect/tree/{id}", "Who uses a node of the tree", TreeNodeUse, _ENGINE | _LOOKED_AT | _GONE),
-    Operation("post", "/inspect/path", "Where in the tree a prompt lies", PromptPath, _MODEL | _NAME, ProbeRequest),
+    Operation("post", "/inspect/path", "Where in the tree a prompt lies", PromptPath, _MODEL, ProbeRequest),
     Operation("get", "/health", "Whether requests are served", Health, {503: "Loading, draining or dead."}),
     Operation("get", "/health_generate", "Whether the engine generates", Alive, _ENGINE),
     Operation("get", "/get_server_info", "What runs here, and counters as of now", ServerInfo, _ENGINE),

@@ -1,4 +1,4 @@
-"""To whom a server shows its engine at work."""
+"""By which names a server without a key answers, and to whom it shows its engine at work."""
 
 from __future__ import annotations
 
@@ -51,9 +51,50 @@ def test_other_names_are_not(host: str) -> None:
     assert status("/inspect/activity", host) == 403
 
 
+EVERYWHERE = [
+    ("GET", "/metrics"),
+    ("GET", "/get_server_info"),
+    ("GET", "/v1/models"),
+    ("GET", "/"),
+    ("GET", "/docs"),
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/v1/completions"),
+    ("POST", "/generate"),
+    ("POST", "/cache/explain"),
+    ("POST", "/flush_cache"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), EVERYWHERE)
+def test_no_path_answers_to_such_a_page_and_the_refusal_names_the_flag(method: str, path: str) -> None:
+    api = Api()
+    error = api.check_error(403, ask(api.app, method, path, headers={"Host": REBOUND}))
+    assert error["code"] == "foreign_host"
+    assert "--allowed-hosts evil.example" in error["message"]
+    assert not api.link.asked
+
+
+def test_a_probe_may_use_any_name() -> None:
+    assert status("/health", REBOUND) == 200
+
+
+def test_a_name_without_a_dot_is_nobody_s_in_the_public_dns() -> None:
+    assert status("/v1/models", "minisgl:8000") == 200
+    assert status("/inspect/activity", "minisgl:8000") == 403
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_names_that_are_allowed_are_the_only_ones_wherever_the_server_listens(host: str) -> None:
+    config = ServerConfig(host=host, allowed_hosts=("LLM.example.org", "other.example"))
+    assert status("/inspect/activity", "llm.example.org:8000", config) == 200
+    assert status("/v1/models", "other.example", config) == 200
+    assert status("/v1/models", REBOUND, config) == 403
+
+
 @pytest.mark.parametrize(
     "config",
     [
+        ServerConfig(allowed_hosts=("*",)),
         ServerConfig(host="0.0.0.0"),
         ServerConfig(host="gpu-box"),
         ServerConfig(cors_origins=("https://EVIL.example",)),
