@@ -38,6 +38,8 @@ def _allowed(name: str, other: str) -> int:
 def num_edits(a: str, b: str, most: int) -> int:
     """Letters to insert, delete, replace or swap with a neighbour to make one of the other; `most` + 1 for more."""
     a, b = a.lower(), b.lower()
+    if abs(len(a) - len(b)) > most or len(set(a) ^ set(b)) > 2 * most:
+        return most + 1
     before: list[int] = []
     row = list(range(len(b) + 1))
     for i, letter in enumerate(a, 1):

@@ -13,6 +13,7 @@ import msgspec
 
 from minisgl.core import Limits
 from minisgl.server.errors import MAX_MESSAGE_LEN, ApiError
+from minisgl.server.schema.spelling import decode_spelt
 from minisgl.utils.logging import get_logger
 
 logger = get_logger(__name__)
@@ -23,7 +24,8 @@ _MISSING = re.compile(r"^Object missing required field `([^`]+)`$")
 
 
 class Body(msgspec.Struct, kw_only=True):
-    """The body of a request. A null is as good as an absent field; a field that is not here is ignored.
+    """The body of a request. A null is as good as an absent field; a field that is not here is ignored, unless its name
+    is a slip for one that is.
 
     ONLY: fields that are known, and taken only where they change nothing: what they may be. What may be nothing but
     null, by its type, need not be there; if it is, by its full name ("a.b"), it says what to do instead.
@@ -46,7 +48,7 @@ def decode(raw: bytes, body_type: type[T]) -> T:
     try:
         raw.decode()  # msgspec does not look into the fields that it skips
         with _no_collection():
-            body = msgspec.json.decode(raw, type=body_type)
+            body = decode_spelt(raw, body_type)
     except msgspec.ValidationError as error:
         raise _wrong_field(_shortened(str(error)), body_type) from None
     except RecursionError:

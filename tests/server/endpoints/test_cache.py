@@ -127,9 +127,12 @@ def test_a_purge_is_of_one_salt_unless_it_says_all(api: Api, body: dict[str, Any
     assert len(api.link.purges[-1].prefix) == ("prompt" in body)
 
 
-@pytest.mark.parametrize("body", [{}, {"promt": "a b"}, {"prompt": None}])
-def test_a_purge_of_nothing_in_particular_is_a_misspelt_one(api: Api, body: dict[str, Any]) -> None:
-    assert api.error(400, PURGE, **body)["param"] == "prompt"
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [({}, "prompt"), ({"txt": "a b"}, "prompt"), ({"prompt": None}, "prompt"), ({"promt": "a"}, "promt")],
+)
+def test_a_purge_of_nothing_in_particular_is_a_misspelt_one(api: Api, body: dict[str, Any], param: str) -> None:
+    assert api.error(400, PURGE, **body)["param"] == param
     assert api.link.purges == []
 
 
