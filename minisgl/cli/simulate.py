@@ -28,7 +28,9 @@ TIMES = {"wait for admission": "wait_s", "time to first token": "ttft_s"}
 
 def run(
     simulation: dict[str, Any],
-    trace: Annotated[Path, typer.Argument(help="A .jsonl or .csv file, perhaps packed as .xz.", show_default=False)],
+    trace: Annotated[
+        Path, typer.Argument(help="A .jsonl or .csv file, perhaps packed as .xz or .gz.", show_default=False)
+    ],
     as_json: Annotated[Path | None, typer.Option("--json", help="Write everything to this file.")] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw it to this file, .svg or .png.")] = None,
 ) -> None:
@@ -36,7 +38,7 @@ def run(
     config = SimulationConfig(**simulation)
     check_writable("--json", as_json)
     check_plot(plot)
-    requests = read_trace(trace, config.limit)
+    requests = read_trace(trace, config.limit, config.block_size)
     from minisgl.simulate.study import study  # here, because torch takes seconds, and what may fail comes first
 
     with _progress_bars() as begin:

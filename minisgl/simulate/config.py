@@ -33,6 +33,11 @@ class SimulationConfig:
     page_size: int | None = option(
         None, "tokens a page (default: the trace's block, at most 64; 16 where a block is one token)", minimum=1
     )
+    block_size: int | None = option(
+        None,
+        "tokens a block of hash_ids, where the trace is in the form of Mooncake or Bailian (default: 512, and 16)",
+        minimum=1,
+    )
     expand: bool = option(False, "every token is one for the scheduler too, not every page: exact steps, and slower")
     limit: int | None = option(None, "only the trace's first requests, so many", minimum=1)
     clock: bool = option(True, "with a clock and the scheduler; without, request after request through the tree alone")

@@ -94,6 +94,22 @@ def test_one_request_is_not_written_as_many(run, tmp_path: Path):
     assert "1 prompt token computed, 1 generated, in 2 batches; 0 retractions" in done.out
 
 
+def test_a_trace_of_hash_ids_is_replayed_with_the_block_size_that_is_given(run, tmp_path: Path):
+    path = tmp_path / "hashed.jsonl"
+    path.write_text(
+        '{"timestamp": 0, "input_length": 80, "output_length": 1, "hash_ids": [7, 8, 9]}\n'
+        '{"timestamp": 500, "input_length": 96, "output_length": 1, "hash_ids": [7, 8, 5]}\n'
+    )
+    done = run("simulate", str(path), "--block-size", "32", "--no-clock")
+    assert done.code == 0, done.err
+    assert "2 requests, 176 prompt tokens; a pool of 3 pages of 32 tokens; the trace has 4 different pages" in done.out
+    assert "hits 36.36% of the prompt tokens" in done.out  # 64 of 176
+    done = run("simulate", str(path))
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f'{path}, line 1: "hash_ids" has 3 blocks' in done.err
+    assert "is --block-size=512 right?" in done.err
+
+
 @pytest.mark.parametrize(("name", "error"), [("", "is a folder"), ("nowhere/out.json", "there is no folder")])
 def test_a_result_that_cannot_be_written_is_refused_before_the_work(run, tmp_path: Path, name: str, error: str):
     done = run("simulate", str(TAU_AIRLINE), "--json", str(tmp_path / name))
