@@ -16,6 +16,8 @@ from support.tiny_model import EOS
 from minisgl.core import Explanation, Limits
 from minisgl.message import UserMsg
 from minisgl.server.config import ServerConfig
+from minisgl.server.http import HttpServer
+from minisgl.server.listener import listen
 from minisgl.server.response_writer import ResponseWriter
 
 PING = b": ping\n\n"
@@ -125,9 +127,46 @@ def test_an_explanation_comes_first_of_all_events_however_late_it_is() -> None:
 
     raw = asyncio.run(read(Api(script, config=OFTEN), gaps, COMPLETIONS, {"prompt": ["Hi", "Ho"], "explain": True}))
     first, *rest = parse_events(raw.replace(PING, b""))
-    assert first["explanation"]["prompt_tokens"] > 0
-    assert all("explanation" not in event for event in rest if not event.get("choices"))
+    assert first["explanation"]["causes"]["never_seen"] == 4
+    assert not any("explanation" in event for event in rest)
     assert texts_of([first, *rest]) == {0: "Hello", 1: "Hello"}
+
+
+def test_over_a_connection_nothing_of_a_prompt_overtakes_the_explanation_of_another() -> None:
+    """There what comes while the reader waits is written at once, as soon as a comment has begun the stream."""
+    gaps = Gaps()
+
+    def script(request: UserMsg) -> Iterable[Item]:
+        while gaps.num_pings < (2 if request.input_ids[-1] == ids_of("o")[-1] else 1):
+            yield 0.005
+        yield EXPLANATION
+        yield from ids_of("Hel")
+        while gaps.num_pings < 3:
+            yield 0.005
+        yield from [*ids_of("lo"), EOS]
+
+    async def test() -> None:
+        api, raw = Api(script, config=OFTEN), b""
+        with listen("127.0.0.1", 0) as listener:
+            server = HttpServer(api.app, listener)
+            server.start()
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            body = json.dumps({"prompt": ["Hi", "Ho"], "explain": True, "stream": True}).encode()
+            head = (
+                b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            )
+            writer.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            while piece := await reader.read(2**16):
+                raw += piece
+                gaps.num_pings = raw.count(PING)
+            writer.close()
+            await server.stop(5)
+        events = [json.loads(line[6:]) for line in raw.splitlines() if line.startswith(b"data: {")]
+        assert events[0]["explanation"]["causes"]["never_seen"] == 4
+        assert not any("explanation" in event for event in events[1:])
+        assert texts_of(events) == {0: "Hello", 1: "Hello"}
+
+    run(test)
 
 
 def test_what_fails_after_a_comment_is_an_event() -> None:
