@@ -1,8 +1,9 @@
 """Compiles the C++ kernels when the package is installed: a library for each instruction set of the architecture.
 
-MINISGL_BUILD_ISA says which: all (the default), best (what this machine's processor takes, the default of `pip install
--e`), none, or names of `cpu_levels.levels` with commas between them. What the compiler cannot make is left out with a
-word: at first use the package looks for a compiler again, and without one computes by torch.
+MINISGL_BUILD_ISA says which: all (the default), best (what this machine's processor may be fastest with, one or two;
+the default of `pip install -e`), none, or names of `cpu_levels.levels` with commas between them. What the compiler
+cannot make is left out with a word: at first use the package looks for a compiler again, and without one computes by
+torch.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ def chosen_levels(wish: str) -> tuple[str, ...]:
     if wish == "all":
         return known
     if wish == "best":
-        return cpu_levels.runnable(processor.cpu_flags())[:1] if processor.cpu_flags() else ()
+        best = cpu_levels.runnable(processor.cpu_flags())[:1] if processor.cpu_flags() else ()
+        return (*best, *(rival for name in best if (rival := cpu_levels.rival(name))))
     names = () if wish == "none" else tuple(name.strip() for name in wish.split(","))
     if unknown := [name for name in names if name not in known]:
         raise ValueError(f"MINISGL_BUILD_ISA: {', '.join(unknown)} is not all, best, none or of {', '.join(known)}")

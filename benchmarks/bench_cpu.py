@@ -8,7 +8,7 @@ Every engine is a process in a Python of its own; docs/benchmarks.md says how to
 token ids, take the likeliest token and ignore end tokens; time is wall time from the submission of all prompts to the
 last token, prefill included. Engines take turns within a round, one at a time; lines and rounds have other ids, so that
 nothing is cached from those before. A figure is the median of its rounds. An engine that is missing or fails is a
-line that says so.
+line that says so. Engines end with the run, however that ends.
 
 "of best peer" is speed over speed, above 1 where faster; "of floor" is the share of what the measured rates of this
 machine allow (cpu_floors.py); "others" is how many cores other processes kept busy meanwhile: with more than a few
@@ -20,8 +20,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
+import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 
@@ -87,6 +90,12 @@ class Fleet:
         for variant in [each for each in self._running if each[1] not in quants]:
             self._running.pop(variant).close()
 
+    def kill(self) -> None:
+        """End all at once, also what they are at."""
+        for engine in self._running.values():
+            engine.kill()
+        self._running.clear()
+
     def _note(self, variant: Variant, text: str) -> None:
         self.notes[label(variant)] = text
         print(f"{label(variant)}: {text}", flush=True)
@@ -133,6 +142,8 @@ def add_floors(results: Sequence[Result], models: Models, config: ModelConfig, r
 
 def main(argv: Sequence[str] | None = None) -> list[Result]:
     args = parse_args(argv)
+    for folder in filter(None, (args.logs, args.json and args.json.parent)):
+        folder.mkdir(parents=True, exist_ok=True)  # before anything takes its time
     places = Places(**{each.name: getattr(args, each.name) for each in fields(Places)})
     models = Models(args.folder, args.onnx_python)
     checkpoint = models.path("q4_1")
@@ -142,17 +153,29 @@ def main(argv: Sequence[str] | None = None) -> list[Result]:
     kinds, lines = [KINDS[name] for name in args.engines], [LINES[name] for name in args.lines]
     kv_items = 2 * config.num_layers * config.num_kv_heads * config.head_dim
     results: list[Result] = []
-    with tempfile.TemporaryDirectory() as scratch:
+    with sigterm_as_exit(), tempfile.TemporaryDirectory() as scratch:
         fleet = Fleet(models, places, kv_items, args.threads, args.timeout, args.logs or Path(scratch))
         try:
             for number, line in enumerate(lines):
                 results += measure(line, kinds, fleet, args.rounds, args.seed)
                 fleet.keep([quant for later in lines[number + 1 :] for quant in later.quants])
-        finally:
-            fleet.keep([])
+        except BaseException:  # SIGINT and SIGTERM, too
+            fleet.kill()
+            raise
+        fleet.keep([])
     add_floors(results, models, config, rates)
     report(args, results, rates, fleet.notes)
     return results
+
+
+@contextmanager
+def sigterm_as_exit() -> Iterator[None]:
+    """SIGTERM raises SystemExit, so that what was started is ended."""
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def report(args: argparse.Namespace, results: Sequence[Result], rates: Rates, notes: dict[str, str]) -> None:

@@ -116,6 +116,7 @@ class EngineProcess:
                 env=self._env,
                 start_new_session=True,
             )
+        self._guard = kill_when_orphaned(self._process.pid)
         self._answers: queue.Queue[str | None] = queue.Queue()
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
@@ -125,7 +126,7 @@ class EngineProcess:
             self._start_s = time.perf_counter() - began
             self.run(*WARM_UP)
         except BaseException:  # Ctrl-C, too
-            self.close()
+            self.kill()
             raise
 
     def _listen(self) -> None:
@@ -189,7 +190,29 @@ class EngineProcess:
         except subprocess.TimeoutExpired:
             self._send(signal.SIGKILL)
             self._process.wait()
+        self._forget()
+
+    def kill(self) -> None:
+        """End it, and what it started, at once."""
+        self._send(signal.SIGKILL)
+        self._process.wait()
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._guard.kill()
+        self._guard.communicate()
         self._listener.join()
+
+
+def kill_when_orphaned(group: int) -> subprocess.Popen[bytes]:
+    """A process that kills those of a process group when this one ends, however it does: they may be stopped, and then
+    do not see that their input has ended. To be killed before the number can be somebody else's."""
+    command = ["sh", "-c", 'read -r _; kill -9 "-$0"', str(group)]
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing, start_new_session=True)
 
 
 class OurProcess(EngineProcess):

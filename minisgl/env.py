@@ -130,7 +130,7 @@ class Env:
             "MINISGL_CPU_ISA",
             _cpu_isa,
             "auto",
-            "what the C++ kernels may use: auto (the best that the processor has), on x86 amx, avx512, avx512_vnni, "
+            "what the C++ kernels may use: auto (the fastest, as measured once), on x86 amx, avx512, avx512_vnni, "
             "avx2_vnni or avx2, on Arm dotprod, anywhere portable or native (compiled for this very processor)",
         )
 

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import platform
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from minisgl.cli.session import shown_sampling
 from minisgl.env import ENV
 from minisgl.utils.model_store import pulled_models
 
+if TYPE_CHECKING:
+    from minisgl.kernel.cpu_choice import Choice
+
 
 def run(as_json: Annotated[bool, typer.Option("--json", help="As one JSON object.")] = False) -> None:
     """Show what was found on this machine."""
@@ -22,21 +25,21 @@ def run(as_json: Annotated[bool, typer.Option("--json", help="As one JSON object
 
     from minisgl.engine.quantization import auto_for_gguf
     from minisgl.engine.spec import auto_dtype, resolve_backend
-    from minisgl.kernel import cpu_ops, triton
-    from minisgl.kernel.cpu_build import find_library
+    from minisgl.kernel import cpu_library, cpu_ops, triton
     from minisgl.utils.hardware import find_hardware
     from minisgl.utils.processor import compiler_version
 
     hardware = find_hardware()
-    library = find_library(ENV.CACHE_DIR.value, ENV.CPU_ISA.value) if cpu_ops.in_use() else None
+    choice = cpu_library.choice() if cpu_ops.in_use() else None
     found = {
         "minisgl": __version__,
         "python": platform.python_version(),
         "executable": sys.executable,
         **dataclasses.asdict(hardware),
         "compiler_version": compiler_version(hardware.compiler) if hardware.compiler else None,
-        "kernels": "C++" if library else "torch",
-        "kernel_library": str(library) if library else None,
+        "kernels": "C++" if choice else "torch",
+        "kernel_library": str(choice.library) if choice else None,
+        "kernel_rates": _rates(choice) if choice else None,
         "gpu_kernels": ("Triton" if triton.in_use() else "torch") if hardware.gpus else None,
         "attention_backend": resolve_backend("auto", bool(hardware.gpus)),
         "dtype_of_16_bits": str(auto_dtype(torch.bfloat16, bool(hardware.gpus), hardware)).removeprefix("torch."),
@@ -70,6 +73,7 @@ def _as_text(found: dict[str, Any]) -> str:
         "gpus": ", ".join(gpus) or "none",
         "compiler": found["compiler_version"] or "none",
         "kernels": kernels + library,
+        "rates": _rates_as_text(found["kernel_rates"]) if found["kernel_library"] else "none without kernels in C++",
         "attention": f"{found['attention_backend']}, unless another backend is asked for",
         "dtype": _dtype(found),
         "integers": _integers(found["gguf_quantization"]),
@@ -81,9 +85,27 @@ def _as_text(found: dict[str, Any]) -> str:
     return "\n".join(f"{name:<9} {value}" for name, value in rows.items())
 
 
+def _rates(choice: Choice) -> dict[str, dict[str, float]] | None:
+    """10^9 operations a second of one core, by level and dtype; None if they are not known."""
+    return {isa: rates._asdict() for isa, rates in choice.rates.items()} if choice.rates else None
+
+
+def _rates_as_text(rates: dict[str, dict[str, float]] | None) -> str:
+    if rates is None:
+        return "not measured, for they cannot be kept in the cache; the processor's flags decide"
+    levels = (
+        f"{isa} {each['bfloat16']:.0f} in bfloat16, {each['float32']:.0f} in float32" for isa, each in rates.items()
+    )
+    return f"GFLOP/s of a core, measured once: {'; '.join(levels)}"
+
+
 def _dtype(found: dict[str, Any]) -> str:
     name = found["dtype_of_16_bits"]
-    why = f", as {'a GPU' if found['gpus'] else 'this CPU'} is fast at it" if name == "bfloat16" else ""
+    if found["gpus"]:
+        why = ", as a GPU is fast at it" * (name == "bfloat16")
+    else:
+        by = "the rates" if found["kernel_rates"] else "the processor's flags"
+        why = f", by {by}"
     return f"{name} for checkpoints of 16 bits{why}; float32 for others and most GGUF files (see --dtype)"
 
 

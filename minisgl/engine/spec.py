@@ -12,7 +12,7 @@ from minisgl.distributed import TPInfo
 from minisgl.engine.config import EngineConfig
 from minisgl.engine.determinism import resolve_deterministic
 from minisgl.engine.quantization import resolve_quantization
-from minisgl.kernel import cpu_ops, triton
+from minisgl.kernel import cpu_library, cpu_ops, triton
 from minisgl.models.base import check_shares
 from minisgl.models.config import DTYPES, ModelConfig
 from minisgl.utils.hardware import Gpu, Hardware
@@ -165,8 +165,16 @@ def _resolve_dtype(name: str, checkpoint: torch.dtype | None, device: torch.devi
 
 def auto_dtype(checkpoint: torch.dtype | None, on_gpu: bool, hardware: Hardware) -> torch.dtype:
     """The checkpoint's, but 16-bit formats only where the hardware computes them fast, and then bfloat16."""
-    fast = on_gpu or hardware.has_fast_bfloat16
-    return torch.bfloat16 if fast and checkpoint is not torch.float32 else torch.float32
+    if checkpoint is torch.float32:
+        return torch.float32
+    return torch.bfloat16 if on_gpu or _bfloat16_pays(hardware) else torch.float32
+
+
+def _bfloat16_pays(hardware: Hardware) -> bool:
+    """By the rates of our kernels; what the processor has decides where there are none."""
+    chosen = cpu_library.choice()
+    pays = None if chosen is None else chosen.bfloat16_pays
+    return hardware.has_fast_bfloat16 if pays is None else pays
 
 
 def _resolve_max_seq_len(wanted: int | None, supported: int) -> int:

@@ -45,7 +45,7 @@ def find_library(cache_dir: Path, isa: str = AUTO) -> Library | None:
     compiler = find_compiler()
     failure: BuildError | None = None
     for name in _candidates(isa):
-        if library := _shipped(name):
+        if library := shipped(name):
             return library
         if compiler is None:
             continue
@@ -93,7 +93,7 @@ def _candidates(isa: str) -> tuple[str, ...]:
     return (isa,)
 
 
-def _shipped(isa: str) -> Library | None:
+def shipped(isa: str) -> Library | None:
     """The one that was compiled from these very sources at installation, if this machine can load it."""
     if isa == NATIVE:
         return None

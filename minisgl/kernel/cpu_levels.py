@@ -54,6 +54,7 @@ _ARM = {
 }
 # By the machine's name and the level's, best first.
 LEVELS: Mapping[str, Mapping[str, Level]] = {"x86_64": _X86, "AMD64": _X86, "aarch64": _ARM, "arm64": _ARM}
+BFLOAT16_PRODUCTS = "avx512_bf16"  # which some processors compute at half the rate of float32
 NATIVE = "native"  # what the compiler makes of the very processor that it runs on
 MACHINE = platform.machine()
 
@@ -66,6 +67,14 @@ def levels(machine: str = MACHINE) -> Mapping[str, Level]:
 def runnable(cpu_flags: Set[str], machine: str = MACHINE) -> tuple[str, ...]:
     """Names of the levels that a processor can run, best first."""
     return tuple(name for name, level in levels(machine).items() if cpu_flags >= set(level.needs))
+
+
+def rival(name: str, machine: str = MACHINE) -> str | None:
+    """The level that may be faster than a better one: the next that multiplies bfloat16 in float32, if that one does
+    not."""
+    below = iter(levels(machine).items())
+    has_products = any(BFLOAT16_PRODUCTS in level.needs for each, level in below if each == name)
+    return next((each for each, level in below if has_products and BFLOAT16_PRODUCTS not in level.needs), None)
 
 
 def compiler_flags(name: str, machine: str = MACHINE) -> tuple[str, ...]:

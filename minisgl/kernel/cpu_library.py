@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 
 from minisgl.env import ENV
-from minisgl.kernel.cpu_build import find_library
+from minisgl.kernel.cpu_choice import Choice, choose
 from minisgl.kernel.cpu_levels import BuildError
 from minisgl.utils.logging import get_logger
 
@@ -102,12 +102,12 @@ def functions() -> Functions:
     if ENV.KERNELS.value == "torch":
         return {}
     try:
-        built = find_library(ENV.CACHE_DIR.value, ENV.CPU_ISA.value)
-        if built is None:
+        chosen = _chosen(ENV.CACHE_DIR.value, ENV.CPU_ISA.value)
+        if chosen is None:
             logger.info("the package has no library for this processor, and there is no C++ compiler: torch computes")
             return {}
-        logger.info("C++ kernels: %s", built)
-        library = ctypes.PyDLL(str(built.path))
+        logger.info("C++ kernels: %s", chosen)
+        library = ctypes.PyDLL(str(chosen.library.path))
     except (BuildError, OSError) as error:
         logger.warning("the C++ kernels could not be built; the slower ones of torch are used: %s", error)
         return {}
@@ -121,6 +121,14 @@ def functions() -> Functions:
     for dtype, signatures in ((torch.uint8, _OF_CODES), (torch.int32, _OF_INT32)):
         found |= {(name, dtype): Function(library, name, letters) for name, letters in signatures.items()}
     return found
+
+
+def choice() -> Choice | None:
+    """What was chosen to compute with, and why; None without a library."""
+    return _chosen(ENV.CACHE_DIR.value, ENV.CPU_ISA.value) if functions() else None
+
+
+_chosen = cache(choose)  # to find a library may take a run of the compiler
 
 
 def is_dense(x: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> bool:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -150,6 +153,33 @@ def test_a_run_prints_and_writes_what_was_measured_and_what_was_not(
     written = json.loads((tmp_path / "out.json").read_text())
     assert [result["value"] for result in written["results"]] == [result.value for result in results]
     assert "vllm bf16: not measured: no option says where it is" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=str)
+def test_engines_end_with_the_run_that_started_them(tmp_path: Path, number: signal.Signals) -> None:
+    script = str(Path(__file__).parent / "hanging_benchmark.py")
+    logs = tmp_path / "not" / "there"
+    with subprocess.Popen([sys.executable, script, str(logs)], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdout is not None
+        assert b"operations" in run.stdout.readline()
+        assert run.stdout.readline() == b"transformers bf16: fake 1.0\n"  # it is about to be asked
+        engines = set(family(run.pid)) - {run.pid}
+        assert engines
+        assert (logs / "transformers-bf16.log").exists()
+        run.send_signal(number)
+        run.communicate(timeout=60)
+    deadline = time.monotonic() + 60
+    while any(is_alive(pid) for pid in engines) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not any(is_alive(pid) for pid in engines)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether there is such a process that has not ended; whoever is its parent now may not have looked at it yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def test_a_line_or_an_engine_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,10 +9,16 @@ import pytest
 
 import minisgl
 from minisgl.env import ENV
-from minisgl.kernel import cpu_ops, triton
+from minisgl.kernel import cpu_library, cpu_ops, triton
+from minisgl.kernel.cpu_build import Library
+from minisgl.kernel.cpu_choice import Choice, Rates
 from minisgl.utils import hardware
 from minisgl.utils.hardware import Gpu
 from minisgl.utils.model_store import SMOLLM2
+
+RATES_SAID = (
+    "rates     GFLOP/s of a core, measured once: avx512 200 in bfloat16, 100 in float32; avx2 80 in bfloat16, 90 in"
+)
 
 
 def test_version_and_help_import_nothing_heavy():
@@ -124,17 +130,50 @@ def test_doctor_says_what_computes_here(run, monkeypatch: pytest.MonkeyPatch, gp
 
 
 @pytest.mark.parametrize(
-    ("features", "dtype"),
-    [(("amx_bf16",), "bfloat16 for checkpoints of 16 bits, as this CPU is fast at it"), ((), "float32 for")],
+    ("rates", "features", "dtype", "says"),
+    [
+        (
+            {"avx512": (100.0, 200.0), "avx2": (90.0, 80.0)},
+            (),
+            "bfloat16 for checkpoints of 16 bits, by the rates",
+            RATES_SAID,
+        ),
+        (
+            {"avx512": (100.0, 50.0)},
+            ("amx_bf16",),
+            "float32 for checkpoints of 16 bits, by the rates",
+            "50 in bfloat16",
+        ),
+        (
+            None,
+            ("amx_bf16",),
+            "bfloat16 for checkpoints of 16 bits, by the processor's flags",
+            "not measured, for they",
+        ),
+        (None, (), "float32 for checkpoints of 16 bits, by the processor's flags", "not measured, for they"),
+    ],
 )
 def test_doctor_says_which_numbers_are_chosen_here_and_why(
-    run, monkeypatch: pytest.MonkeyPatch, features: tuple[str, ...], dtype: str
+    run,
+    monkeypatch: pytest.MonkeyPatch,
+    rates: dict[str, tuple[float, float]] | None,
+    features: tuple[str, ...],
+    dtype: str,
+    says: str,
 ):
+    of_levels = None if rates is None else {isa: Rates(*of_level) for isa, of_level in rates.items()}
+    choice = Choice(Library(Path("x.so"), "avx512", shipped=True), of_levels)
+    monkeypatch.setattr(cpu_library, "choice", lambda: choice)
+    monkeypatch.setattr(cpu_ops, "in_use", lambda: True)
     found = replace(hardware.find_hardware(), gpus=(), cpu_features=features)
     monkeypatch.setattr(hardware, "find_hardware", lambda: found)
     monkeypatch.setattr("minisgl.engine.quantization.cpu_ops.in_use", lambda: True)
     done = run("doctor")
     assert f"dtype     {dtype}" in done.out
+    assert says in done.out
+    assert json.loads(run("doctor", "--json").out)["kernel_rates"] == (
+        of_levels and {isa: each._asdict() for isa, each in of_levels.items()}
+    )
     assert "float32 for others and most GGUF files" in done.out
     assert "integers  quantization none for a GGUF file in float32, gguf for one in bfloat16" in done.out
 

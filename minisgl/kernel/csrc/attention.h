@@ -11,27 +11,10 @@
 #include "parallel.h"
 
 constexpr int64_t PIECES = 4;               // for each thread, at least, of work that has one long tile
+constexpr int64_t EVEN_PERCENT = 110;       // of an equal share: with no thread above it, no tile is cut
 constexpr int64_t MAX_PARTIALS = 16 << 20;  // floats, of all that wait to be joined
 enum RowFields { TABLE_ROW, FIRST_TOKEN, NUM_NEW, NUM_CACHED, OWN_BEGIN, ROW_FIELDS };
 enum RangeFields { RANGE_TABLE_ROW, RANGE_BEGIN, RANGE_END, RANGE_FIRST, RANGE_COUNT, RANGE_LEVEL, RANGE_FIELDS };
-
-// Memory that is kept, for fresh one would cost more in page faults than its use; not zeroed.
-class KeptFloats {
-public:
-    float* take(int64_t count) {
-        if (count > size_) {
-            size_ = 0;
-            floats_.reset();  // first, for the two of them may be more than there is room for
-            floats_.reset(new float[count]);
-            size_ = count;
-        }
-        return floats_.get();
-    }
-
-private:
-    std::unique_ptr<float[]> floats_;
-    int64_t size_ = 0;
-};
 
 inline int64_t cost(const QueryTile& tile, int64_t group) { return tile.num_chunks() * tile.num_queries(group); }
 
@@ -111,7 +94,7 @@ private:
         const int64_t group = args_.group();
         int64_t total = 0, num_floats = 0;
         for (const QueryTile& tile : tiles) total += cost(tile, group);
-        const int64_t most = threads_ > 1 ? total / (threads_ * PIECES) : total;
+        const int64_t most = is_even(tiles, total) ? total : total / (threads_ * PIECES);
         std::vector<QueryTile> pieces;
         for (const QueryTile& tile : tiles) {
             const int64_t floats = cost(tile, group) * args_.state_size();
@@ -132,6 +115,15 @@ private:
             }
         }
         return pieces;
+    }
+
+    // Whether threads that take whole tiles, the longest first, end at about the same time.
+    bool is_even(const std::vector<QueryTile>& tiles, int64_t total) const {
+        std::vector<int64_t> costs, loads(std::max(threads_, 1));
+        for (const QueryTile& tile : tiles) costs.push_back(cost(tile, args_.group()));
+        std::sort(costs.rbegin(), costs.rend());
+        for (int64_t each : costs) *std::min_element(loads.begin(), loads.end()) += each;
+        return *std::max_element(loads.begin(), loads.end()) * int64_t(loads.size()) * 100 <= total * EVEN_PERCENT;
     }
 
     int64_t work(const std::vector<QueryTile>& tiles) const {

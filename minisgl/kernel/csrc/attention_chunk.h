@@ -109,8 +109,11 @@ public:
     static constexpr int64_t BLOCK = 4, TILE_QUERIES = 128;
 
     // of_head: queries of the tile that share a KV head.
-    void start_tile(int64_t num_queries, int64_t /*of_head*/, int64_t dim) {
+    void start_tile(int64_t num_queries, int64_t of_head, int64_t dim) {
         dim_ = dim;
+        gathers_ = of_head > 2 * BLOCK;
+        value_stride_ = (dim + LANES - 1) / LANES * LANES;
+        if (gathers_) gathered_.resize(value_stride_ * CHUNK);
         words_ = (dim + Word<T>::ELEMENTS - 1) / Word<T>::ELEMENTS;
         stride_ = (words_ + LANES - 1) / LANES * LANES;
         queries_.resize(num_queries * stride_);
@@ -124,6 +127,7 @@ public:
     // keys, values: the head's in slot 0. next: the chunk after this one, maybe empty.
     void start_chunk(const T* keys, const T* values, const Chunk& chunk, const Chunk& next) {
         values_ = values, chunk_ = &chunk, next_ = &next;
+        if (gathers_) gather_values();
         for (int64_t first = chunk.first_vector(); first < chunk.end; first += LANES) pack_keys(keys, first);
     }
 
@@ -150,9 +154,7 @@ private:
             const float scale = weighing.hide_and_cap(scores + j * CHUNK, *chunk_, seen[j]);
             weigh(scores + j * CHUNK, *chunk_, scale, states + j * size + dim_);
         }
-        int64_t d = 0;
-        for (; d + WIDE * LANES <= dim_; d += WIDE * LANES) add_values<NQ, WIDE>(d, scores, states);
-        for (; d < dim_; d += LANES) add_values<NQ, 1>(d, scores, states);
+        add_values<NQ>(scores, states);
     }
 
     // LANES words of a head from word w on; zeros after its end.
@@ -170,6 +172,16 @@ private:
             }
             transpose(words);
             for (int64_t i = 0; i < LANES; i++) store(keys_.data() + (w + i) * CHUNK + first, words[i]);
+        }
+    }
+
+    // Many queries: values are found and widened once for all of them.
+    void gather_values() {
+        for (int64_t t = chunk_->begin; t < chunk_->end; t++) {
+            prefetch(values_, dim_, *next_, t);
+            const T* value = values_ + chunk_->slots[t];
+            for (int64_t d = 0; d < dim_; d += LANES)
+                store(gathered_.data() + t * value_stride_ + d, load(value + d, dim_ - d));
         }
     }
 
@@ -194,19 +206,29 @@ private:
             for (int i = 0; i < NV; i++) store(scores + j * CHUNK + first + i * LANES, sums[j][i]);
     }
 
+    template <int NQ>
+    void add_values(const float* weights, float* states) const {
+        int64_t d = 0;
+        for (; d + WIDE * LANES <= dim_; d += WIDE * LANES) add_values<NQ, WIDE>(d, weights, states);
+        for (; d < dim_; d += LANES) add_values<NQ, 1>(d, weights, states);
+    }
+
     // NV vectors of the chunk's values from d on, summed by weights [NQ, CHUNK].
     template <int NQ, int NV>
     void add_values(int64_t d, const float* weights, float* states) const {
-        const T* values = values_ + d;
         const int64_t left = dim_ - d;
         Vec sums[NQ][NV] = {};
-        for (int64_t t = chunk_->begin; t < chunk_->end; t++) {
-            prefetch(values, std::min<int64_t>(left, NV * LANES), *next_, t);
-            const T* value = values + chunk_->slots[t];
-            for (int i = 0; i < NV; i++) {
-                const Vec v = NV == 1 ? load(value, left) : load(value + i * LANES);
-                for (int j = 0; j < NQ; j++) sums[j][i] += v * weights[j * CHUNK + t];
-            }
+        const auto add = [&](int64_t t, int i, Vec value) {
+            for (int j = 0; j < NQ; j++) sums[j][i] += value * weights[j * CHUNK + t];
+        };
+        for (int64_t t = chunk_->begin; t < chunk_->end && gathers_; t++) {
+            const float* value = gathered_.data() + t * value_stride_ + d;
+            for (int i = 0; i < NV; i++) add(t, i, load(value + i * LANES));
+        }
+        for (int64_t t = chunk_->begin; t < chunk_->end && !gathers_; t++) {
+            prefetch(values_ + d, std::min<int64_t>(left, NV * LANES), *next_, t);
+            const T* value = values_ + d + chunk_->slots[t];
+            for (int i = 0; i < NV; i++) add(t, i, NV == 1 ? load(value, left) : load(value + i * LANES));
         }
         for (int j = 0; j < NQ; j++)
             for (int i = 0; i < NV; i++)
@@ -216,6 +238,9 @@ private:
     int64_t dim_ = 0, words_ = 0, stride_ = 0;  // of a head: elements, words, words up to whole vectors
     std::vector<float> queries_;                // [queries, stride_], words as they are
     std::vector<float> keys_;                   // [stride_, CHUNK]
+    bool gathers_ = false;
+    int64_t value_stride_ = 0;
+    std::vector<float> gathered_;  // [CHUNK, value_stride_]
     const T* values_ = nullptr;
     const Chunk *chunk_ = nullptr, *next_ = &NO_CHUNK;
 };

@@ -164,11 +164,13 @@ private:
         block_.resize(Blocks::BLOCK * size);
         float* partials = tile_->partials ? tile_->partials + (i * tile_->heads + h) * of_head_ * size : nullptr;
         Seen seen[Blocks::BLOCK];
+        int64_t token = 0, of_token = 0;  // of the next query, and its number among those of the token
         for (int64_t first = 0; first < of_head_; first += Blocks::BLOCK) {
             const int64_t count = std::min<int64_t>(Blocks::BLOCK, of_head_ - first);
             bool is_seen = false;
             for (int64_t j = 0; j < count; j++) {
-                seen[j] = tile_->sees((first + j) / group, start, plan_->window);
+                seen[j] = tile_->sees(token, start, plan_->window);
+                if (++of_token == group) of_token = 0, token++;
                 is_seen |= seen[j].begin < chunk.end && seen[j].end > chunk.begin;
             }
             float* states = partials ? partials + first * size : block_.data();

@@ -7,6 +7,7 @@
 #include "elementwise.h"
 #include "linear.h"
 #include "quantise.h"
+#include "rate.h"
 #include "recorded.h"
 #include "step.h"
 
@@ -155,6 +156,10 @@ void begin_step(int32_t* page_table, int64_t row_len, const int32_t* rows, const
 }
 
 int64_t call_recorded(const Recorded* calls, int64_t n) { return call_again(calls, n); }
+
+double linear_rate_float32() { return linear_rate<float>(); }
+
+double linear_rate_bfloat16() { return linear_rate<bfloat16>(); }
 
 int64_t nanoseconds_taken() { return time_taken.count(); }
 

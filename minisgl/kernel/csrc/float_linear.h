@@ -1,4 +1,4 @@
-// Linear layers on floats of x's dtype, which lie in the tiles that products read.
+// Linear layers on floats, which lie in the tiles that products read.
 
 #pragma once
 
@@ -12,22 +12,42 @@ inline int64_t groups_of(int64_t inputs) { return (inputs + GROUP - 1) / GROUP; 
 template <class Product, class T>
 class FloatPanels {
 public:
+    using X = typename Product::X;
     static constexpr int MAX_ROWS = Product::MAX_ROWS;
 
-    FloatPanels(const Weight& weight, const T* x, int64_t rows, int64_t side_by_side)
+    FloatPanels(const Weight& weight, const X* x, int64_t rows, int64_t side_by_side)
         : tiles(static_cast<const Tile<T>*>(weight.data)),
           x(x),
           num_groups(groups_of(weight.inputs)),
           num_blocks(std::min<int64_t>((rows + MAX_ROWS - 1) / MAX_ROWS, MAX_SHARES)),
-          ahead(num_blocks == 1 ? AHEAD : side_by_side * num_groups) {
+          ahead(num_blocks == 1 ? AHEAD : side_by_side * num_groups),
+          widens(!std::is_same_v<X, T> && num_blocks == MAX_SHARES) {
         if (weight.inputs % GROUP) pad(rows, weight.inputs);
+    }
+
+    // Before panels [begin, begin + count) and, from `twin` on, as many others: those of many rows are widened first, to
+    // floats that multiply as the halves of words would.
+    void begin(int64_t begin, int64_t count, int64_t twin) const {
+        if (!widens) return;
+        auto& to = widened();
+        to.resize((twin ? 2 : 1) * count * num_groups);
+        widen(tiles + begin * num_groups, count * num_groups, to.data());
+        if (twin) widen(tiles + (begin + twin) * num_groups, count * num_groups, to.data() + count * num_groups);
     }
 
     void end() const { Product::end(); }
 
-    // Meanwhile the tiles come that are wanted soon: the next ones, or of the panel that takes this one's turn a share for
+    // Panel number `place` of those that `begin` was told of. Meanwhile the tiles come that are wanted soon: the next ones, or of the panel that takes this one's turn a share for
     // every block of rows.
-    void multiply(int64_t panel, int, int64_t first, int64_t count, float* sums) const {
+    void multiply(int64_t panel, int64_t place, int64_t first, int64_t count, float* sums) const {
+        const int64_t inputs = num_groups * GROUP;
+        if constexpr (!std::is_same_v<X, T>)
+            if (widens) {
+                const auto tile = [from = widened().data() + place * num_groups](int64_t g) -> const Tile<X>& {
+                    return from[g];
+                };
+                return VectorProduct<X>::multiply(x + first * inputs, count, inputs, tile, sums);
+            }
         const int64_t block = first / MAX_ROWS % num_blocks;
         const int64_t begin = block * LINES / num_blocks, end = (block + 1) * LINES / num_blocks;
         const auto tile = [=, from = tiles + panel * num_groups, ahead = ahead](int64_t g) -> const Tile<T>& {
@@ -35,7 +55,6 @@ public:
             for (int64_t i = begin; i < end; i++) __builtin_prefetch(soon + i * 64, 0, 2);
             return from[g];
         };
-        const int64_t inputs = num_groups * GROUP;
         Product::multiply(x + first * inputs, count, inputs, tile, sums);
     }
 
@@ -44,9 +63,26 @@ private:
     static constexpr int MAX_SHARES = 8;
 
     const Tile<T>* tiles;
-    const T* x;  // rows of whole groups
+    const X* x;  // rows of whole groups
     int64_t num_groups, num_blocks, ahead;
-    std::vector<T> padded;
+    bool widens;
+    std::vector<X> padded;
+
+    static std::vector<Tile<X>>& widened() {
+        static thread_local std::vector<Tile<X>> of_thread;
+        return looked_up_once(of_thread);
+    }
+
+    static void widen(const Tile<T>* from, int64_t count, Tile<X>* to) {
+        if constexpr (!std::is_same_v<X, T>)
+            for (int64_t g = 0; g < count; g++)
+                for (int i = 0; i < GROUP / 2; i++)
+                    for (int n = 0; n < PANEL; n += LANES) {
+                        const BitsVec words = load(from[g].words[i] + n);
+                        store(to[g].words[2 * i] + n, (Vec)(words << 16));
+                        store(to[g].words[2 * i + 1] + n, (Vec)(words & 0xffff0000));
+                    }
+    }
 
     void pad(int64_t rows, int64_t inputs) {
         padded.resize(rows * num_groups * GROUP);
@@ -72,11 +108,13 @@ void multiply_strip(const Panels& panels, const Results<T>& results, int64_t beg
     const auto write = [&] {
         if (written >= 0) results.write(written, last_row, last_count, sums[now ^ 1][0], sums[now ^ 1][1]);
     };
+    panels.begin(begin, count, results.gate ? twin : 0);
     for (; row < end; row += MOST)
         for (int64_t panel = begin; panel < begin + count; panel++, now ^= 1) {
             const int64_t num_rows = std::min(MOST, end - row);
-            panels.multiply(panel, 0, row, num_rows, sums[now][0]);
-            if (results.gate) panels.multiply(panel + twin, 1, row, num_rows, sums[now][1]);
+            const int64_t place = panel - begin;
+            panels.multiply(panel, place, row, num_rows, sums[now][0]);
+            if (results.gate) panels.multiply(panel + twin, count + place, row, num_rows, sums[now][1]);
             write();
             written = panel, last_row = row, last_count = num_rows;
         }
@@ -85,16 +123,15 @@ void multiply_strip(const Panels& panels, const Results<T>& results, int64_t beg
 }
 
 template <class Product, class T>
-void float_linear(const Weight& weight, const T* x, int64_t rows, T* out, int threads) {
+void float_linear(const Weight& weight, const typename Product::X* x, int64_t rows, T* out, int threads) {
     using Panels = FloatPanels<Product, T>;
     const int64_t width = weight.gate ? weight.outputs / 2 : weight.outputs, num_panels = panels_of(width);
-    const int64_t panel_bytes = groups_of(weight.inputs) * sizeof(Tile<T>) * (weight.gate ? 2 : 1);
+    const int64_t panel_bytes = groups_of(weight.inputs) * sizeof(Tile<typename Product::X>) * (weight.gate ? 2 : 1);
     const int64_t share = num_panels / (threads * 4);  // smaller strips where threads could not share them evenly
     const int64_t size = std::max<int64_t>(std::min({STRIP_BYTES / panel_bytes, MAX_STRIP, share}), 1);
     const Results<T> results{out, width, static_cast<const T*>(weight.bias), weight.gate};
     const Panels panels(weight, x, rows, size);
-    const int64_t blocks = X_BYTES / (weight.inputs * int64_t(sizeof(T))) / Panels::MAX_ROWS;
-    const int64_t fit = std::max<int64_t>(blocks, 1) * Panels::MAX_ROWS;
+    const int64_t fit = rows_that_fit(weight.inputs * sizeof *x, Panels::MAX_ROWS);
     for (int64_t first = 0; first < rows; first += fit) {
         const int64_t end = std::min(first + fit, rows), num_strips = (num_panels + size - 1) / size;
         parallel_for(num_strips, (end - first) * weight.inputs * weight.outputs, threads, [&](int64_t i) {

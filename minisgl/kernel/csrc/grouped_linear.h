@@ -1,4 +1,4 @@
-// Linear layers on grouped weights, which are expanded to the dtype of x: a group at a time into a core's first cache
+// Linear layers on grouped weights, which are expanded to the layer's dtype: a group at a time into a core's first cache
 // where all rows fit the accumulators, otherwise a whole panel at once.
 
 #pragma once
@@ -13,7 +13,9 @@ class GroupedPanels {
 public:
     static constexpr int MAX_ROWS = Product::MAX_ROWS;
 
-    GroupedPanels(const Weight& weight, const T* x, int64_t rows)
+    using X = typename Product::X;
+
+    GroupedPanels(const Weight& weight, const X* x, int64_t rows)
         : groups(static_cast<const Group<BITS>*>(weight.data)),
           x(x),
           inputs(weight.inputs),
@@ -44,7 +46,7 @@ public:
 
 private:
     const Group<BITS>* groups;
-    const T* x;
+    const X* x;
     int64_t inputs;
     bool at_once;
 

@@ -3,7 +3,8 @@
 //     VectorProduct<T>::multiply(x, rows, inputs, tile, sums)
 //     VectorProduct<T>::end()                                     // after the last one of a thread
 //
-// x: at most MAX_ROWS rows of `inputs` elements. tile(g): the weights of group g, asked for in order. sums [rows, PANEL].
+// x: at most MAX_ROWS rows of `inputs` elements of the product's type X. tile(g): the weights of group g, of T, asked for
+// in order. sums [rows, PANEL].
 
 #pragma once
 
@@ -23,23 +24,31 @@ inline void with_constant(int64_t rows, Use use) {
 inline Vec add_product(Vec sum, Vec weights, const float* x) { return sum + weights * *x; }
 
 // Two inputs at once: products of bfloat16 are exact in float32.
-inline Vec add_product(Vec sum, BitsVec weights, const bfloat16* x) {
 #if defined(__AVX512BF16__)
+inline Vec add_product(Vec sum, BitsVec weights, const bfloat16* x) {
     int32_t pair;
     std::memcpy(&pair, x, sizeof pair);
     return (Vec)_mm512_dpbf16_ps((__m512)sum, (__m512bh)weights, (__m512bh)_mm512_set1_epi32(pair));
-#else
-    sum += (Vec)(weights << 16) * to_float(x[0]);
-    return sum + (Vec)(weights & 0xffff0000) * to_float(x[1]);
+}
 #endif
+
+// The same in float32: weights of bfloat16 are widened in registers, once for all rows.
+inline Vec add_product(Vec sum, BitsVec weights, const float* x) {
+    sum += (Vec)(weights << 16) * x[0];
+    return sum + (Vec)(weights & 0xffff0000) * x[1];
 }
 
 template <class T>
 struct VectorProduct {
+#if defined(__AVX512BF16__)
+    using X = T;
+#else
+    using X = float;
+#endif
     static constexpr int MAX_ROWS = LANES == 16 ? 12 : LANES == 8 ? 3 : 1;  // what the registers hold
 
     template <class TileOf>
-    static void multiply(const T* x, int64_t rows, int64_t inputs, TileOf tile, float* sums) {
+    static void multiply(const X* x, int64_t rows, int64_t inputs, TileOf tile, float* sums) {
         with_constant<MAX_ROWS>(rows, [=](auto count) { multiply_rows<count()>(x, inputs, tile, sums); });
     }
 
@@ -47,7 +56,7 @@ struct VectorProduct {
 
 private:
     template <int ROWS, class TileOf>
-    static void multiply_rows(const T* x, int64_t inputs, TileOf tile, float* sums) {
+    static void multiply_rows(const X* x, int64_t inputs, TileOf tile, float* sums) {
         constexpr int STEP = Tile<T>::IN_WORD;
         Vec sum[ROWS][VECS] = {};
         for (int64_t first = 0; first < inputs; first += GROUP) {

@@ -23,6 +23,7 @@ inline void must_be_in_memory(const void* from) { __asm__ volatile("" ::"r"(from
 
 // As VectorProduct, in grouped_product.h. Tiles 0 to 3 hold sums: two blocks of 16 rows by two of 16 outputs.
 struct MatrixProduct {
+    using X = bfloat16;
     static constexpr int MAX_ROWS = 32;
 
     template <class TileOf>

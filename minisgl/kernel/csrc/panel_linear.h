@@ -31,6 +31,11 @@ struct Weight {
 
 constexpr int64_t X_BYTES = 1 << 19;  // of x at a time: that stays in a second-level cache of 1 MiB and more
 
+// Rows of x of so many bytes, in whole blocks of `block`.
+inline int64_t rows_that_fit(int64_t row_bytes, int64_t block) {
+    return std::max<int64_t>(X_BYTES / row_bytes / block, 1) * block;
+}
+
 inline int64_t panels_of(int64_t outputs) { return (outputs + PANEL - 1) / PANEL; }
 
 // The outputs of one call: sums become results of T, rows of `width` elements.
@@ -84,7 +89,7 @@ template <class Panels, class T>
 void multiply_panels(const Panels& panels, const Weight& weight, int64_t rows, int64_t row_bytes, T* out, int threads) {
     const int64_t width = weight.gate ? weight.outputs / 2 : weight.outputs;
     const Results<T> results{out, width, static_cast<const T*>(weight.bias), weight.gate};
-    const int64_t fit = std::max<int64_t>(X_BYTES / row_bytes / Panels::MAX_ROWS, 1) * Panels::MAX_ROWS;
+    const int64_t fit = rows_that_fit(row_bytes, Panels::MAX_ROWS);
     for (int64_t first = 0; first < rows; first += fit) {
         const int64_t end = std::min(first + fit, rows);
         parallel_for(panels_of(width), (end - first) * weight.inputs * weight.outputs, threads,

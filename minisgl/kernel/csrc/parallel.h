@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <memory>
 
 #include "pool.h"
 
@@ -35,6 +36,24 @@ inline Own& looked_up_once(Own& of_thread) {
     asm("" : "+r"(place));
     return *place;
 }
+
+// Memory that is kept, for fresh one would cost more in page faults than its use; not zeroed.
+class KeptFloats {
+public:
+    float* take(int64_t count) {
+        if (count > size_) {
+            size_ = 0;
+            floats_.reset();  // first, for the two of them may be more than there is room for
+            floats_.reset(new float[count]);
+            size_ = count;
+        }
+        return floats_.get();
+    }
+
+private:
+    std::unique_ptr<float[]> floats_;
+    int64_t size_ = 0;
+};
 
 // body(i) for 0 <= i < n, `size` in a row on one thread.
 template <class Body>

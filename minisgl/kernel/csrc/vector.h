@@ -178,17 +178,26 @@ inline float max(Vec x) {
 
 // ---- functions
 
-// e^x, within 3e-7 of it; under -87 it is about 1e-38, which is 0 beside 1, and over 88.4, from 2^127.5 on, infinity.
+// e^x, within 3e-7 of it; under -87 it is about 1e-38, which is 0 beside 1, and over 88.8, at some levels from 2^127.5 on, infinity.
 // NaN stays NaN. Polynomial: Cephes' expf.
 inline Vec exp(Vec x) {
+#if defined(__AVX512F__)
+    x = (Vec)_mm512_min_ps((__m512)splat(89.0f), (__m512)_mm512_max_ps((__m512)splat(-87.0f), (__m512)x));
+    const Vec n = (Vec)_mm512_roundscale_ps((__m512)(x * 1.44269504f), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#else
     x = x < -87.0f ? splat(-87.0f) : x;
     x = x > 88.5f ? splat(88.5f) : x;  // whose exponent is infinity's
     constexpr float ROUNDER = 12582912.0f;  // 1.5 * 2^23: adding it leaves no room for a fraction
     const Vec n = (x * 1.44269504f + ROUNDER) - ROUNDER;
+#endif
     const Vec r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
     Vec p = splat(1.9875691500e-4f);
     for (float c : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
         p = p * r + c;
+#if defined(__AVX512F__)
+    return (Vec)_mm512_scalef_ps((__m512)(p * r * r + r + 1.0f), (__m512)n);
+#else
     const IntVec exponent = __builtin_convertvector(n, IntVec) + 127;
     return (p * r * r + r + 1.0f) * (Vec)(exponent << 23);
+#endif
 }
