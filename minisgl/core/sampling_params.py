@@ -25,9 +25,15 @@ _Class = TypeVar("_Class", bound=type)
 def with_advice(given: Mapping[str, Any], advice: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of `SamplingParams`: as given, else as a model's makers advise.
 
-    A given temperature of 0 asks for the model's most likely token, and takes no advice, not even a penalty.
+    A given temperature of 0 asks for the model's most likely token, and takes no advice, not even a penalty. Any other
+    takes no advised min_p: what is left beside the best token was chosen for the advised temperature.
     """
-    return {**given} if given.get("temperature") == 0 else {**advice, **given}
+    temperature = given.get("temperature")
+    if temperature == 0:
+        return {**given}
+    if temperature is not None:
+        advice = {name: value for name, value in advice.items() if name != "min_p"}
+    return {**advice, **given}
 
 
 def _notes_given(cls: _Class) -> _Class:

@@ -35,8 +35,8 @@ class Conversations:
     def render(self, source: Templated, messages: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
         """The text of a chat. kwargs: as for `render_chat`.
 
-        Raises FieldError naming messages[i] for text, or a tool call, that would leave no trace in the prompt
-        (reasoning may go), and ValueError for what `render_chat` refuses.
+        Raises FieldError naming messages[i] for text that would leave no trace in the prompt (reasoning and calls of
+        tools may go), and ValueError for what `render_chat` refuses.
         """
         chat = plain_messages(messages)
         template = chosen_template(source.chat_template, kwargs.get("chat_template"), kwargs.get("tools") is not None)
@@ -56,16 +56,14 @@ class Conversations:
     def _lost(
         self, source: Templated, chat: Chat, cast: Casting, key: tuple[str, str], text: str, kwargs: Mapping[str, Any]
     ) -> int | None:
-        """The first message of which something left no trace in `text`.
+        """The first message whose text left no trace in `text`.
 
         Long texts are looked for in it. Whether short ones are written is found out once for each sequence of roles, by
         texts with marks, and so is the fate of those that were not found as they are.
         """
         place = 0
         unsure = False
-        for i, message in enumerate(chat):
-            if any(name not in text for name in _called(message)):
-                return i
+        for message in chat:
             said = message["content"].strip()
             if len(said) < _EVIDENCE:
                 unsure = unsure or said != ""
@@ -93,14 +91,6 @@ class Conversations:
         except ValueError:  # the template reads what is in the texts
             return None
         return next((i for i, mark in enumerate(marks) if mark not in text), None)
-
-
-def _called(message: Mapping[str, Any]) -> Iterator[str]:
-    """Names of the functions that an assistant's message calls."""
-    for call in message.get("tool_calls") or ():
-        function = call.get("function") if isinstance(call, Mapping) else None
-        if isinstance(function, Mapping) and isinstance(function.get("name"), str):
-            yield function["name"]
 
 
 def _dropped(chat: Chat, i: int) -> FieldError:

@@ -178,3 +178,11 @@ def test_the_signature_shows_fields_and_defaults():
     parameters = inspect.signature(SamplingParams).parameters
     assert list(parameters) == [field.name for field in dataclasses.fields(SamplingParams)]
     assert parameters["max_tokens"].default == 1024
+
+
+def test_a_given_temperature_takes_no_min_p_that_was_chosen_for_another() -> None:
+    advice = {"temperature": 0.2, "top_p": 0.9, "min_p": 0.75}
+    hot = SamplingParams(temperature=1.2).advised(advice)
+    assert (hot.temperature, hot.top_p, hot.min_p) == (1.2, 0.9, 0.0)
+    assert SamplingParams(temperature=1.2, min_p=0.1).advised(advice).min_p == 0.1
+    assert SamplingParams(top_p=0.5).advised(advice).min_p == 0.75

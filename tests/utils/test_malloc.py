@@ -111,6 +111,9 @@ def test_nothing_is_set_for_another_c_library(monkeypatch: pytest.MonkeyPatch) -
 def test_a_process_that_computes_is_started_so(tmp_path: Path) -> None:
     """`lifeline` waits for its configuration, so it is still there."""
     with running("minisgl.llm.engine_process", tmp_path / "sockets") as process:
-        environ = Path(f"/proc/{process.pid}/environ").read_bytes()
+        environ = b""  # until the program is there
+        while not environ:
+            environ = Path(f"/proc/{process.pid}/environ").read_bytes()
+            assert process.poll() is None, "it has ended"
     assert b"glibc.malloc.tcache_count=0" in environ
     assert b"glibc.malloc.mxfast=0" in environ
