@@ -39,7 +39,7 @@ $(STAMP): pyproject.toml hatch_build.py constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo '1 of 4: torch, the largest part (about a minute; longer over a slow line, or with CUDA)'
 	$(BIN)/python scripts/pip-install $(PIP_FLAGS) $(TORCH_FLAGS) '$(TORCH)'
-	@echo '2 of 4: the other packages, and the C++ kernels if there is a compiler (one to two minutes)'
+	@echo '2 of 4: the other packages, and the C++ kernels if there is a compiler (one to two and a half minutes)'
 	$(BIN)/python scripts/pip-install $(PIP_FLAGS) -c constraints.txt -e '.[server,otel,plot,docs,dev]'
 	@echo '3 of 4: the default model (some 100 MB, unless it is there)'
 	$(BIN)/minisgl pull smollm2

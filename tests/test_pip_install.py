@@ -49,13 +49,15 @@ def test_a_line_comes_for_each_package_and_phase(script: Any) -> None:
     lines = SAID.splitlines(keepends=True)
     assert script.Progress(shown.append, lambda: next(times)).take(lines) == lines
     assert shown == [
-        "     2 s  numpy-2.4.6 (18.5 MB)",
-        "     4 s  transformers-5.24.0 (11.9 MB)",
-        "     6 s  mdurl-0.1.2",
-        "     8 s  antlr4_python3_runtime-4.9.3 (117 kB)",
-        "    10 s  building minisgl; a compiler makes the C++ kernels, if there is one",
-        "    12 s  installing 3 packages",
-        "    14 s  installed",
+        "     2 s  fetching what builds the packages that come as sources",
+        "     4 s  compiling the C++ kernels, if there is a compiler",
+        "     6 s  numpy-2.4.6 (18.5 MB)",
+        "     8 s  transformers-5.24.0 (11.9 MB)",
+        "    10 s  mdurl-0.1.2",
+        "    12 s  antlr4_python3_runtime-4.9.3 (117 kB)",
+        "    14 s  building minisgl",
+        "    16 s  installing 3 packages",
+        "    18 s  installed",
     ]
 
 
