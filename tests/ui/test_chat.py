@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, Route, expect
@@ -365,3 +366,134 @@ def reloaded(page: Page) -> None:
     page.wait_for_timeout(500)  # until it is saved
     page.reload()
     page.locator('.connection[data-state="ready"]').wait_for()
+
+
+def going_on(text: str, seconds: float = 0.0) -> Callable[[UserMsg], Iterable[Item]]:
+    """A model that writes this text, and takes it up behind as many of its tokens as the prompt ends with."""
+    ids, beginnings = [*tokens(text), EOS], list[list[int]]()
+
+    def script(request: UserMsg) -> Iterable[Item]:
+        prompt = request.input_ids.tolist()
+        begun = next((each for each in beginnings if prompt[: len(each)] == each), prompt)
+        if begun is prompt:
+            beginnings.append(prompt)
+        said = prompt[len(begun) :]
+        assert said == ids[: len(said)], "the prompt does not end with the tokens of the answer"
+        for token in ids[len(said) :]:
+            yield token
+            if seconds:
+                yield seconds
+
+    return script
+
+
+def limit(chat: ChatPage, max_tokens: int) -> None:
+    chat.page.get_by_role("button", name="Settings").click()
+    chat.page.get_by_label("max_tokens").fill(str(max_tokens))
+
+
+def go_on(chat: ChatPage, index: int = 1) -> None:
+    """Once, until its end."""
+    with chat.page.expect_response(lambda response: response.url.endswith("completions")):
+        chat.turn(index).get_by_role("button", name="Go on").click()
+    expect(chat.page.get_by_role("button", name="Stop")).to_have_count(0)
+
+
+def saved_turns(chat: ChatPage) -> list[dict[str, Any]]:
+    """Of the only conversation, which is saved at once when the page is left."""
+    turns: list[dict[str, Any]] = chat.page.evaluate(
+        """() => {
+            dispatchEvent(new Event("pagehide"));
+            const name = Object.keys(localStorage).find(each => each.startsWith("minisgl-chat:"));
+            return JSON.parse(localStorage.getItem(name)).turns;
+        }"""
+    )
+    return turns
+
+
+def test_no_answer_runs_for_ever_and_what_holds_is_said(open_page: OpenPage) -> None:
+    api = Api(says("Hello."))
+    chat = ChatPage(open_page(api, viewport=NARROW))
+    chat.say("Hi")
+    assert api.link.requests[0].sampling_params.max_tokens == 512
+    expect(chat.turn(1).get_by_role("button", name="Go on")).to_have_count(0)  # it ended by itself
+    chat.page.get_by_role("button", name="Settings").click()
+    expect(chat.page.locator(".sampling .defaults")).to_have_text(
+        "Where nothing is set: temperature 1, at most 512 tokens at a time."
+    )
+    assert chat.page.get_by_label("max_tokens").get_attribute("placeholder") == "512"
+
+
+@pytest.mark.parametrize("text", ["one two three", "a🦀b🦀🦀c", "  two\n\n"])
+@pytest.mark.parametrize("max_tokens", [3, 5])
+def test_going_on_takes_an_answer_up_token_by_token(open_page: OpenPage, text: str, max_tokens: int) -> None:
+    """Even within a character, of which no text tells the first bytes."""
+    api = Api(going_on(text))
+    chat = ChatPage(open_page(api, viewport=NARROW))
+    limit(chat, max_tokens)
+    chat.say("Count")
+    num_tokens = max_tokens
+    while num_tokens < len(tokens(text)) + 1:
+        expect(chat.turn(1).locator(".end")).to_have_text("cut at its limit")
+        go_on(chat)
+        num_tokens += max_tokens
+    expect(chat.turn(1).get_by_role("button", name="Go on")).to_have_count(0)
+    assert saved_turns(chat)[1]["text"] == text
+    prompts = [request.input_ids.tolist() for request in api.link.requests]
+    first = prompts[0]
+    assert prompts == [first + tokens(text)[: i * max_tokens] for i in range(len(prompts))]
+
+
+def test_a_stopped_answer_goes_on_behind_what_came(open_page: OpenPage) -> None:
+    text = "la " * 60
+    api = Api(going_on(text, seconds=0.01))
+    chat = ChatPage(open_page(api, viewport=NARROW))
+    chat.say("Sing", wait=False)
+    expect(chat.turn(1).locator(".bubble")).to_contain_text("la la")
+    chat.page.get_by_role("button", name="Stop").click()
+    expect(chat.turn(1).locator(".end")).to_have_text("stopped")
+    before = chat.bubble(1)
+    chat.page.keyboard.press("Escape")
+    chat.page.locator(".turns").focus()
+    chat.page.keyboard.press("g")
+    expect(chat.turn(1).locator(".bubble")).to_have_text(text.strip())
+    assert text.startswith(before)
+    assert len(api.link.requests) == 2
+
+
+def test_an_answer_that_was_written_anew_or_read_from_the_browser_goes_on(open_page: OpenPage) -> None:
+    api = Api(going_on("one two three"))
+    chat = ChatPage(open_page(api, viewport=NARROW))
+    limit(chat, 7)
+    chat.say("Count")
+    chat.press(1, "Regenerate")
+    expect(chat.turn(1).locator(".end")).to_have_text("cut at its limit")
+    assert len(saved_turns(chat)) == 2
+    chat.page.reload()
+    go_on(chat)
+    expect(chat.turn(1).locator(".bubble")).to_have_text("one two three")
+
+
+def test_an_answer_that_was_changed_goes_on_behind_its_new_text(open_page: OpenPage) -> None:
+    api = Api(lambda request: [*tokens(" and more"), EOS])
+    chat = ChatPage(open_page(api, viewport=NARROW))
+    limit(chat, 4)
+    chat.say("Count")
+    chat.press(1, "Edit")
+    chat.page.get_by_label("The model's message").fill("Un, deux")
+    chat.page.get_by_role("button", name="Save").click()
+    go_on(chat)
+    expect(chat.turn(1).locator(".bubble")).to_have_text("Un, deux and")
+    assert prompt_of(api.link.requests[1]).endswith("Un, deux")
+    go_on(chat)
+    assert prompt_of(api.link.requests[2]).endswith("Un, deux and")
+
+
+def test_only_the_last_answer_goes_on(open_page: OpenPage) -> None:
+    chat = ChatPage(open_page(Api(says("one two three")), viewport=NARROW))
+    limit(chat, 4)
+    chat.say("Count")
+    chat.field.fill("More")
+    chat.field.press("Enter")
+    expect(chat.turn(3).get_by_role("button", name="Go on")).to_be_visible()
+    expect(chat.turn(1).get_by_role("button", name="Go on")).to_have_count(0)

@@ -200,7 +200,7 @@ def test_the_keys_are_listed_and_do_nothing_while_somebody_types(open_page: Open
     page.keyboard.press("?")
     dialog = page.get_by_role("dialog")
     shown = dialog.locator("th").all_inner_texts()
-    assert {"1", "2", "3", "t", "n", "/", "e", "r", "c", "?"} <= set(shown)
+    assert {"1", "2", "3", "t", "n", "/", "e", "r", "g", "c", "?"} <= set(shown)
     assert len(shown) == len(set(shown))
     page.keyboard.press("Escape")
     assert dialog.count() == 0

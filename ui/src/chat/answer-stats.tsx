@@ -8,8 +8,15 @@ import type { AnswerStats } from "./model";
 
 const ENDS = { stop: null, length: "cut at its limit", stopped: "stopped", failed: null };
 
+interface Props {
+  stats: AnswerStats;
+  /** null: there is no more of it, or it is not the last one. */
+  onGoOn: (() => void) | null;
+  children: ComponentChildren;
+}
+
 /** The line under an answer: where its tokens came from and where the time went; at its end what can be done with it. */
-export function AnswerLine({ stats, children }: { stats: AnswerStats; children: ComponentChildren }) {
+export function AnswerLine({ stats, onGoOn, children }: Props) {
   const [asks, ask] = useState(false);
   const { explanation, promptTokens, generatedTokens, firstMs, totalMs, queueMs } = stats;
   const cached = explanation ? foundTokens(explanation.causes) : stats.cachedTokens;
@@ -37,6 +44,13 @@ export function AnswerLine({ stats, children }: { stats: AnswerStats; children: 
         <Figure value={duration(totalMs / 1000)} name="total" />
         {speed !== null && <Figure value={speed < 10 ? speed.toFixed(1) : count(speed)} name="tokens/s" />}
         {end && <li class="end">{end}</li>}
+        {onGoOn && (
+          <li>
+            <button class="quiet small" title="Take it up where it ends (g)" onClick={onGoOn}>
+              Go on
+            </button>
+          </li>
+        )}
         {explanation && (
           <li>
             <button class="quiet small" aria-expanded={asks} onClick={() => ask(!asks)}>

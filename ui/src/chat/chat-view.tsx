@@ -3,12 +3,12 @@ import { connection, type Connection } from "../api/connection";
 import { ListIcon, PlusIcon, SettingsIcon, SharedIcon } from "../shell/icons";
 import { useShortcut } from "../shell/shortcuts";
 import { Store, useStore } from "../store";
-import { regenerate, running, sayInstead, send, stop } from "./answering";
+import { goOn, regenerate, running, sayInstead, send, stop } from "./answering";
 import { Composer, focusComposer } from "./composer";
 import { ConversationList } from "./conversation-list";
-import { change, changeTurn, conversations, current, currentId, isStorageFull, startConversation } from "./conversations";
+import { change, conversations, current, currentId, isStorageFull, startConversation } from "./conversations";
 import { Legend } from "./legend";
-import { promptOf, titleOf, type Turn } from "./model";
+import { mayGoOn, promptOf, titleOf, type Turn } from "./model";
 import { SamplingPanel } from "./sampling-panel";
 import { rangesOf, useSharedPrefix, type Range } from "./shared-prefix";
 import type { Edit, TurnActions } from "./turn-view";
@@ -73,10 +73,15 @@ export function ChatView() {
     const last = turns.at(-1);
     if (last?.role === "assistant") actions.regenerate(last);
   };
+  const goOnWithLast = (): void => {
+    const last = turns.at(-1);
+    if (last && !isBusy && mayGoOn(last)) actions.goOn(last);
+  };
   useShortcut("n", "a new conversation", begin);
   useShortcut("/", "write a message", focusComposer);
   useShortcut("e", "edit what you said last", editLast);
   useShortcut("r", "have the last answer written anew", answerAgain);
+  useShortcut("g", "go on with an answer that was cut", goOnWithLast);
   useShortcut("c", "show what of the conversation is cached", switchCache);
   useShortcut("l", "show all conversations", () => setPanel(panel === "list" ? null : "list"));
   useShortcut("s", "settings of this conversation", () => setPanel(panel === "sampling" ? null : "sampling"));
@@ -147,6 +152,17 @@ function asked(turns: readonly Turn[], edit: Edit | null, draft: string, isBusy:
   return draft.trim() === "" ? turns : [...turns, { id: DRAFT, role: "user", text: draft }];
 }
 
+/** A text that somebody wrote has no tokens of the model's. */
+function keepText(id: string, turnId: string, text: string): void {
+  change(id, ({ turns }) => ({
+    turns: turns.map((turn) => {
+      if (turn.id !== turnId || turn.text === text) return turn;
+      const { tokenIds: _, ...rest } = turn;
+      return { ...rest, text };
+    }),
+  }));
+}
+
 function actionsOn(id: string, edit: Edit | null, setEdit: (edit: Edit | null) => void): TurnActions {
   return {
     edit: (turn) => setEdit({ turnId: turn.id, text: turn.text }),
@@ -158,11 +174,12 @@ function actionsOn(id: string, edit: Edit | null, setEdit: (edit: Edit | null) =
     save: (sends) => {
       if (edit === null || edit.text.trim() === "") return;
       if (sends) sayInstead(id, edit.turnId, edit.text);
-      else changeTurn(id, edit.turnId, { text: edit.text });
+      else keepText(id, edit.turnId, edit.text);
       setEdit(null);
       focusTurns();
     },
     regenerate: (turn) => regenerate(id, turn.id),
+    goOn: (turn) => goOn(id, turn.id),
     remove: (turn) => change(id, ({ turns }) => ({ turns: turns.filter((each) => each.id !== turn.id) })),
   };
 }

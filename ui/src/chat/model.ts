@@ -25,6 +25,8 @@ export interface Turn {
   id: string;
   role: "user" | "assistant";
   text: string;
+  /** The tokens of an answer, as the model wrote them; absent once somebody has changed its text. */
+  tokenIds?: number[];
   stats?: AnswerStats;
   /** Why there is no answer, or no more of it. */
   error?: string;
@@ -46,6 +48,15 @@ export interface Message {
 }
 
 export const SERVER_SAMPLING: Sampling = { temperature: null, top_p: null, top_k: null, max_tokens: null, seed: null };
+
+/** Longest answer where nothing is set: a small model may go round in circles, and "Go on" takes up what was cut. */
+export const PAGE_MAX_TOKENS = 512;
+
+/** Whether there is more to come of an answer, as far as the page knows. */
+export function mayGoOn({ role, text, stats }: Turn): boolean {
+  const finish = stats?.finish ?? "stop";
+  return role === "assistant" && text !== "" && finish !== "stop";
+}
 
 export function newId(): string {
   return crypto.getRandomValues(new Uint32Array(2)).reduce((id, part) => id + part.toString(36), "");

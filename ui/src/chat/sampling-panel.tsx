@@ -2,7 +2,7 @@ import { useEffect, useId, useState } from "preact/hooks";
 import { model } from "../api/connection";
 import { useStore } from "../store";
 import { change } from "./conversations";
-import { SERVER_SAMPLING, type Conversation, type Sampling } from "./model";
+import { PAGE_MAX_TOKENS, SERVER_SAMPLING, type Conversation, type Sampling } from "./model";
 
 interface Control {
   name: keyof Sampling;
@@ -17,7 +17,7 @@ const CONTROLS: Control[] = [
   { name: "temperature", min: 0, max: 2, step: 0.05, fallback: "1", meaning: "0 always takes the likeliest token" },
   { name: "top_p", min: 0, max: 1, step: 0.01, fallback: "1", meaning: "choose among the likeliest tokens with this probability together" },
   { name: "top_k", min: -1, step: 1, fallback: "all", meaning: "choose among so many of the likeliest tokens" },
-  { name: "max_tokens", min: 1, step: 1, fallback: "no limit", meaning: "longest answer" },
+  { name: "max_tokens", min: 1, step: 1, fallback: String(PAGE_MAX_TOKENS), meaning: "longest answer; what is cut can go on" },
   { name: "seed", min: 0, step: 1, fallback: "random", meaning: "the same seed gives the same answer" },
 ];
 
@@ -56,8 +56,17 @@ export function SamplingPanel({ conversation }: { conversation: Conversation }) 
           Reset
         </button>
       </div>
+      <p class="small muted defaults">
+        Where nothing is set: {shown(defaults)}, at most {PAGE_MAX_TOKENS} tokens at a time.
+      </p>
     </section>
   );
+}
+
+/** Such as "temperature 0.2, top_p 0.9"; nothing is known before the model is loaded. */
+function shown(defaults: Record<string, number>): string {
+  const named = Object.entries(defaults).map(([name, value]) => `${name} ${value}`);
+  return named.length > 0 ? named.join(", ") : "as the server does";
 }
 
 interface FieldProps {

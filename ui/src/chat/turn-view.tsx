@@ -2,7 +2,7 @@ import { useState } from "preact/hooks";
 import { AgainIcon, CopyIcon, DeleteIcon, EditIcon } from "../shell/icons";
 import { AnswerLine } from "./answer-stats";
 import { MarkedText } from "./marked-text";
-import type { Turn } from "./model";
+import { mayGoOn, type Turn } from "./model";
 import { RichText } from "./rich-text";
 import type { Range } from "./shared-prefix";
 import { TextField } from "./text-field";
@@ -19,6 +19,7 @@ interface Props {
   ranges: readonly Range[] | null;
   edit: Edit | null;
   isWriting: boolean;
+  isLast: boolean;
   actions: TurnActions;
 }
 
@@ -29,12 +30,14 @@ export interface TurnActions {
   /** Keep what was written; sends: have it answered anew. */
   save: (sends: boolean) => void;
   regenerate: (turn: Turn) => void;
+  goOn: (turn: Turn) => void;
   remove: (turn: Turn) => void;
 }
 
 /** One message of a conversation, which can be changed. */
-export function TurnView({ turn, ranges, edit, isWriting, actions }: Props) {
+export function TurnView({ turn, ranges, edit, isWriting, isLast, actions }: Props) {
   const name = turn.role === "user" ? "You" : "Model";
+  const onGoOn = isLast && !edit && mayGoOn(turn) ? () => actions.goOn(turn) : null;
   const buttons = edit ? null : <Actions turn={turn} actions={actions} />;
   return (
     <li class="turn" data-role={turn.role} data-id={turn.id}>
@@ -51,7 +54,7 @@ export function TurnView({ turn, ranges, edit, isWriting, actions }: Props) {
           {turn.error}
         </p>
       )}
-      {!isWriting && (turn.stats ? <AnswerLine stats={turn.stats}>{buttons}</AnswerLine> : buttons)}
+      {!isWriting && (turn.stats ? <AnswerLine stats={turn.stats} onGoOn={onGoOn}>{buttons}</AnswerLine> : buttons)}
     </li>
   );
 }

@@ -44,6 +44,7 @@ export function Turns({ turns, rangesOf, edit, isBusy, actions }: Props) {
               ranges={rangesOf && rangesOf(turn.id, edited?.text ?? turn.text)}
               edit={edited}
               isWriting={isBusy && index === turns.length - 1}
+              isLast={index === turns.length - 1}
               actions={actions}
             />
           );
