@@ -7,6 +7,7 @@ shortens the watches on it at once: they fall to what is left.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Collection, Iterable
 from itertools import islice
@@ -169,8 +170,10 @@ class WatchList:
     @staticmethod
     def _unmark(root: RadixRoot, node: RadixNode, places: Collection[int]) -> None:
         """Those of these places in the order of the expected are not at `node` any more."""
-        gone = set(places)
-        node.expected = [place for place in node.expected or () if place not in gone] or None
+        assert node.expected is not None, f"{node} knows nothing of an expected prompt"
+        for place in places:
+            del node.expected[bisect_left(node.expected, place)]
+        node.expected = node.expected or None
         if node.queued:
             root.queue.expected_later(node)
 
@@ -199,4 +202,7 @@ class WatchList:
 
 
 def _mark(node: RadixNode, places: Iterable[int]) -> None:
-    node.expected = sorted([*(node.expected or ()), *places])
+    if node.expected is None:
+        node.expected = []
+    for place in places:
+        insort(node.expected, place)

@@ -16,7 +16,7 @@ Weight = tuple[int, int]  # minus the requests that wait for a branch, and the n
 
 
 def rank_depth_first(requests: Iterable[Waiting]) -> None:
-    """Set the ranks of `requests` to 0, 1, ...; they come in order of age.
+    """Rank `requests`, given in order of age: the smallest rank runs first. A rank that is still in order stays.
 
     The weight of a node is how many of them match it or something below it. Those whose match ends in a node come
     after those that match further, and by age among themselves; equally heavy branches by their oldest request.
@@ -28,8 +28,11 @@ def rank_depth_first(requests: Iterable[Waiting]) -> None:
         ends.setdefault(node, []).append(waiting)
     roots, children = _branches(ends)
     weights = _weigh(roots, children, ends)
-    for rank, waiting in enumerate(_walk(roots, children, ends, weights)):
-        waiting.rank = rank
+    least = 0
+    for waiting in _walk(roots, children, ends, weights):
+        if waiting.rank < least or waiting.rank == UNRANKED:
+            waiting.rank = least
+        least = waiting.rank + 1
 
 
 def _branches(ends: Ends) -> tuple[list[RadixNode], Children]:

@@ -8,6 +8,7 @@ from support.waiting import make_waiting
 
 from minisgl.kvcache import NaivePrefixCache, RadixPrefixCache
 from minisgl.kvcache.base import BasePrefixCache
+from minisgl.kvcache.types import Watch
 from minisgl.scheduler.ordering import DepthFirstWeight, RankedOrder
 from minisgl.scheduler.ranking import rank_depth_first
 from minisgl.scheduler.waiting import Waiting
@@ -72,3 +73,24 @@ def waiting_in_order(cache: RadixPrefixCache, texts: list[str]) -> RankedOrder:
         each.watch = cache.watch(to_ids(text))
         order.add(each)
     return order
+
+
+def test_ranking_anew_marks_only_the_places_in_the_cache_that_change() -> None:
+    cache, calls = cache_of(CACHED), []
+
+    def expect(watch: Watch, expected: bool, order: int | None) -> None:
+        calls.append((watch, expected))
+        cache.expect(watch, expected, order)
+
+    order = RankedOrder(DepthFirstWeight(), expect)
+    for number in range(9):
+        each = make_waiting(number)
+        each.watch = cache.watch(to_ids(f"k{number}"))
+        order.add(each)
+        order.widen()
+    order.first()
+    for number in range(8):
+        calls.clear()
+        assert order.first().number == number
+        assert calls == []
+        order.remove(order.first())
