@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import weakref
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -29,26 +30,34 @@ _UPGRADE = re.compile(rb"(?<=\n)upgrade(?=:)", re.IGNORECASE)
 
 
 class ChunkedBody:
-    """The `Body` of one response: its pieces are the same chunks as those that go through uvicorn's `send`.
+    """The `Body` of one response: its pieces are the same chunks as those that go through uvicorn's `send`."""
 
-    The response's scope holds it, so it does not keep the response: a request that is over would wait, with all of its
-    head, for a search for cycles.
-    """
-
-    __slots__ = ("_cycle", "_transport")
+    __slots__ = ("_cycle",)
 
     def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = weakref.ref(cycle)
-        self._transport = cycle.transport
+        self._cycle = cycle
+
+    @classmethod
+    def opener(cls, cycle: RequestResponseCycle) -> Callable[[], ChunkedBody]:
+        """What gives the body. The response's scope holds it, so it does not keep the response: a request that is over
+        would wait, with all of its head, for a search for cycles.
+        """
+        found = weakref.ref(cycle)
+
+        def open_body() -> ChunkedBody:
+            cycle = found()
+            assert cycle is not None, "the response is over"
+            return cls(cycle)
+
+        return open_body
 
     def is_clear(self) -> bool:
-        cycle = self._cycle()
-        if cycle is None or not cycle.chunked_encoding:
-            return False
-        return not (cycle.response_complete or cycle.disconnected or cycle.flow.write_paused)
+        cycle = self._cycle
+        is_open = cycle.chunked_encoding and not (cycle.response_complete or cycle.disconnected)
+        return bool(is_open) and not cycle.flow.write_paused
 
     def write(self, piece: bytes) -> None:
-        self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+        self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(piece), piece))
 
 
 async def without_chunks(
@@ -168,7 +177,7 @@ class HttpProtocol(HttpToolsProtocol):
         if scope["http_version"] in CHUNKLESS_VERSIONS:
             app = partial(without_chunks, cycle, app)
         else:
-            scope["extensions"] = {BODY_EXTENSION: ChunkedBody(cycle)}
+            scope["extensions"] = {BODY_EXTENSION: ChunkedBody.opener(cycle)}
         super()._start_asgi_task(cycle, app)
 
     def _start_clock(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any, Protocol
 
 from starlette.types import Receive, Scope, Send
@@ -17,8 +16,8 @@ _EVENTS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # nginx would collect the events
 ]
-MIN_CHECK_S = 0.01
-BODY_EXTENSION = "minisgl.body"  # of an ASGI scope: a `Body`, if the server has one
+LOOKS = 4  # in the interval between comments
+BODY_EXTENSION = "minisgl.body"  # of an ASGI scope: a callable that gives a `Body`, if the server has one
 
 
 class Body(Protocol):
@@ -33,33 +32,42 @@ class Body(Protocol):
         ...
 
 
-class ResponseWriter:
-    """has_begun: status and headers are out, so an error can only be an event. headers: to be sent besides.
+class _NoBody:
+    """For a server that offers no `Body`: everything goes through `send`."""
 
-    Between `keep_alive` and `stop_pinging` a comment line is written whenever nothing else was for some seconds.
+    def is_clear(self) -> bool:
+        return False
+
+    def write(self, piece: bytes) -> None:
+        raise AssertionError("the way is not clear")
+
+
+class ResponseWriter:
+    """has_begun: status and headers are out, so an error can only be an event. headers: to be sent besides. is_clear:
+    tells whether more of a stream can be written at once.
+
+    Between `keep_alive` and `stop_pinging` a comment line is written whenever nothing else was for some seconds. That
+    costs a token no look at the clock: a timer looks a few times an interval whether anything was written.
     """
 
     def __init__(self, scope: Scope, send: Send) -> None:
         self.has_begun = False
         self.headers: list[tuple[bytes, bytes]] = []
-        self._written_at = time.monotonic()
-        self._interval = 0.0
+        self._has_written = False  # since the last look
+        self._num_silent = 0  # looks, one after the other
         self._timer: asyncio.TimerHandle | None = None
         self._ping: asyncio.Task[None] | None = None  # is being written
         self._send = send
         self._state: dict[str, Any] = scope.setdefault("state", {})
-        self._body: Body | None = scope.get("extensions", {}).get(BODY_EXTENSION)
-
-    def is_clear(self) -> bool:
-        """Whether more of a stream can be written at once."""
-        return self._body is not None and self._body.is_clear()
+        body: Body = scope.get("extensions", {}).get(BODY_EXTENSION, _NoBody)()
+        self.is_clear = body.is_clear  # asked for every token: one call less
+        self._write_more = body.write
 
     def write_at_once(self, events: bytes) -> None:
         """What `write` does, when it is clear."""
         if events:
-            assert self._body is not None, "the way is not clear"
-            self._body.write(events)
-            self._written_at = time.monotonic()
+            self._write_more(events)
+            self._has_written = True
 
     async def write(self, events: bytes) -> None:
         """More of a stream. Waits while the client is slow."""
@@ -67,10 +75,10 @@ class ResponseWriter:
             return
         if self._ping is not None:
             await asyncio.shield(self._ping)
+        self._has_written = True
         await self._write(events)
 
     async def _write(self, events: bytes) -> None:
-        self._written_at = time.monotonic()
         if not self.has_begun:
             self.has_begun = True
             headers = [*_EVENTS, *self.headers]
@@ -92,24 +100,26 @@ class ResponseWriter:
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
     def keep_alive(self, interval: float) -> None:
-        """From now on a comment is written after each `interval` seconds in which nothing was."""
-        self._interval = interval
-        self._timer = asyncio.get_running_loop().call_later(interval, self._check)
+        """From now on there is no silence of more than `interval` seconds."""
+        self._look_in(interval / LOOKS)
 
     def stop_pinging(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _check(self) -> None:
-        """Look again when a comment may be due. One that the client has not taken yet is as good as a new one."""
-        silent_s = time.monotonic() - self._written_at
-        if silent_s >= self._interval and self._ping is None:
+    def _look_in(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._look, seconds)
+
+    def _look(self, seconds: float) -> None:
+        """Write a comment when it is due. One that the client has not taken yet is as good as a new one."""
+        self._num_silent = 0 if self._has_written else self._num_silent + 1
+        self._has_written = False
+        if self._num_silent >= LOOKS and self._ping is None:
+            self._num_silent = 0
             self._ping = asyncio.ensure_future(self._write(PING))
             self._ping.add_done_callback(self._end_ping)
-            silent_s = 0.0
-        left_s = max(self._interval - silent_s, MIN_CHECK_S)
-        self._timer = asyncio.get_running_loop().call_later(left_s, self._check)
+        self._look_in(seconds)
 
     def _end_ping(self, ping: asyncio.Task[None]) -> None:
         self._ping = None

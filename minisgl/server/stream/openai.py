@@ -56,6 +56,8 @@ class OpenAIAnswer(ABC, Generic[Choice]):
     def events(self, deltas: Sequence[Delta]) -> bytes:
         if self._teller is not None and not self._text_events:
             self._first_explanation = self._of_request(_by_prompt(deltas))
+        if len(deltas) == 1:
+            return self._events_of(deltas[0])
         return b"".join(map(self._events_of, deltas))
 
     def end(self, outputs: Sequence[Output]) -> bytes:
