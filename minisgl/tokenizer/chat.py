@@ -138,7 +138,7 @@ def _json_name(value: Any) -> str:
 
 def render_chat(
     source: Templated,
-    messages: Sequence[Mapping[str, Any]],
+    chat: Sequence[Mapping[str, Any]],
     /,
     *,
     add_generation_prompt: bool,
@@ -151,6 +151,7 @@ def render_chat(
 ) -> str:
     """The text of a chat by a template of `source`. Raises ValueError whatever goes wrong inside the template.
 
+    chat: as `plain_messages` makes it.
     chat_template: another one, or the name of one of several. tools: JSON schemas or functions.
     continue_final_message: the text ends where the last message's content does, or its field of that name.
     variables: of the template, which must name them. template: variables that it may name or not; only what looks like
@@ -161,7 +162,6 @@ def render_chat(
     check_variables(read, variables, template or {})
     if continue_final_message and add_generation_prompt:
         raise ValueError("continue_final_message and add_generation_prompt exclude each other")
-    chat = plain_messages(messages)
     from minisgl.tokenizer.chat_template import render, schemas  # here, because jinja2 is not quick to import
 
     continued = "content" if continue_final_message is True else continue_final_message or None
@@ -229,7 +229,7 @@ def chosen_template(own: Templates, given: str | None, has_tools: bool) -> str:
     return template
 
 
-def _suspect(messages: list[dict[str, Any]]) -> str:
+def _suspect(messages: Sequence[Mapping[str, Any]]) -> str:
     """A hint at the first message whose role is not a usual one; templates do not say which they stumbled over."""
     for i, message in enumerate(messages):
         if message["role"] not in _COMMON_ROLES:

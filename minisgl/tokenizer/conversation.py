@@ -1,9 +1,10 @@
-"""A conversation written by a model's template with nothing lost: roles that the template does not know become ones
-that it does, and a message whose text it drops is refused.
+"""A conversation written by a model's template with nothing lost: what the template does not know takes a form that it
+does, and a message whose text it drops is refused.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -26,7 +27,9 @@ class Conversations:
 
     A `developer` message stays one where the template names that role. Elsewhere it becomes a system message in its
     place; where the template takes none there, a user turn; where turns must alternate, a part of the user turn beside
-    it. A `function` message becomes a `tool` message where the template knows that role only.
+    it. A `function` message becomes a `tool` message where the template knows that role only. Text beside tool calls
+    becomes an assistant turn of its own before them where the template drops it. Arguments of tool calls are objects,
+    or JSON where the template can only join them to other text.
     """
 
     def __init__(self) -> None:
@@ -101,8 +104,9 @@ def _dropped(chat: Chat, i: int) -> FieldError:
 
 def _worst(chat: Chat, problems: Sequence[ValueError]) -> ValueError:
     """What to say when no casting was right: which message has the role that the template takes in no form."""
-    if len(problems) > 1:
-        i = next(i for i, message in enumerate(chat) if message["role"] in ("developer", "function"))
+    rare = [i for i, message in enumerate(chat) if message["role"] in ("developer", "function")]
+    if rare:
+        i = rare[0]
         field = f"messages[{i}].role"
         return FieldError(
             field, f"{field} is {chat[i]['role']!r}, which the model's chat template takes in no form: {problems[0]}"
@@ -110,11 +114,11 @@ def _worst(chat: Chat, problems: Sequence[ValueError]) -> ValueError:
     return problems[0]
 
 
-# ---- roles in other words
+# ---- the same in other forms
 
 
 def _castings(chat: Chat, template: str) -> Iterator[tuple[str, Casting]]:
-    """What to try, the best first, each with a name; the chat as it is where all of its roles are usual."""
+    """What to try, the best first, each with a name; only the chat as it is where nothing in it is special."""
     roles = {message["role"] for message in chat}
     functions = (_as_it_is, _functions_as_tools) if "function" in roles else (_as_it_is,)
     developers: tuple[Casting, ...] = (_as_it_is,)
@@ -122,12 +126,17 @@ def _castings(chat: Chat, template: str) -> Iterator[tuple[str, Casting]]:
         developers = (_all_system, _first_system, _first_system_others_joined, _all_user, _all_joined)
         if _KNOWS_DEVELOPER.search(template):
             developers = (_as_it_is, *developers)
-    for developer, function in product(developers, functions):
-        yield f"{developer.__name__} {function.__name__}", partial(_in_turn, function, developer)
+    calls: tuple[Casting, ...] = (_as_it_is,)
+    if any(message.get("tool_calls") for message in chat):
+        calls = (_as_it_is, _text_before_calls, _arguments_as_json)
+    for castings in product(developers, functions, calls):
+        yield " ".join(casting.__name__ for casting in castings), partial(_in_turn, castings)
 
 
-def _in_turn(first: Casting, second: Casting, chat: Chat) -> Chat:
-    return second(first(chat))
+def _in_turn(castings: Sequence[Casting], chat: Chat) -> Chat:
+    for casting in castings:
+        chat = casting(chat)
+    return chat
 
 
 def _as_it_is(chat: Chat) -> Chat:
@@ -175,3 +184,30 @@ def _all_joined(chat: Chat) -> Chat:
 
 def _with_role(message: dict[str, Any], role: str) -> dict[str, Any]:
     return {**message, "role": role} if message["role"] == "developer" else message
+
+
+def _text_before_calls(chat: Chat) -> Chat:
+    made: Chat = []
+    for message in chat:
+        if message.get("tool_calls") and message["content"].strip():
+            made.append({"role": message["role"], "content": message["content"]})
+            message = {**message, "content": ""}
+        made.append(message)
+    return made
+
+
+def _arguments_as_json(chat: Chat) -> Chat:
+    return [
+        {**message, "tool_calls": [_with_json(call) for call in calls]}
+        if isinstance(calls := message.get("tool_calls"), list)
+        else message
+        for message in chat
+    ]
+
+
+def _with_json(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), Mapping):
+        return call
+    arguments = json.dumps(function["arguments"], ensure_ascii=False)
+    return {**call, "function": {**function, "arguments": arguments}}

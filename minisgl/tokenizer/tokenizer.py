@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tokenizers
 
-from minisgl.tokenizer.chat import chosen_template, render_chat, template_variables
+from minisgl.tokenizer.chat import chosen_template, plain_messages, render_chat, template_variables
 from minisgl.tokenizer.conversation import Conversations
 from minisgl.tokenizer.gguf_tokenizer import GGUFTokenizer
 from minisgl.utils.arrays import Int32Array
@@ -78,7 +78,8 @@ class Tokenizer:
 
     def render(self, messages: Sequence[Mapping[str, Any]], add_generation_prompt: bool = True, **kwargs: Any) -> str:
         """The text of which `apply_chat_template` makes ids; it may be much longer than the messages."""
-        return render_chat(self._source, messages, add_generation_prompt=add_generation_prompt, **kwargs)
+        chat = plain_messages(messages)
+        return render_chat(self._source, chat, add_generation_prompt=add_generation_prompt, **kwargs)
 
     def render_conversation(self, messages: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
         """As `render`, for a request: roles that the template does not know become ones that it does.

@@ -147,6 +147,39 @@ def test_a_call_without_a_text_may_be_left_out_where_the_template_knows_none() -
     assert text_of(ANY_ROLE, USER, CALL, {"role": "tool", "content": "42"}) == "[user]Hi[assistant][tool]42"
 
 
+# As Llama 3's: an assistant either speaks or calls.
+SPEAKS_OR_CALLS = "{% for m in messages %}{% if m.tool_calls %}[call]{{ m.tool_calls[0].function.arguments | tojson }}"
+SPEAKS_OR_CALLS += "{% else %}" + WRITTEN + "{% endif %}{% endfor %}"
+# As Functionary's: arguments are joined to other text.
+JOINS_ARGUMENTS = SPEAKS_OR_CALLS.replace("{{ m.tool", "{{ '=' + m.tool").replace(" | tojson", "")
+LOOK = {"type": "function", "function": {"name": "look_up", "arguments": '{"q": "caf\u00e9"}'}}
+RESULT = {"role": "tool", "content": "It is a place where coffee is drunk."}
+
+
+@pytest.mark.parametrize("said", ["Wait.", "I shall look that up for you."])
+def test_text_beside_calls_is_a_turn_before_them_where_the_template_drops_it(said: str) -> None:
+    talk: list[dict[str, Any]] = [USER, {"role": "assistant", "content": said, "tool_calls": [LOOK]}, RESULT, REPLY]
+    text = (
+        f'[user]Hi[assistant]{said}[call]{{"q": "caf\u00e9"}}[tool]It is a place where coffee is drunk.[assistant]Well?'
+    )
+    assert text_of(SPEAKS_OR_CALLS, *talk, add_generation_prompt=False) == text
+
+
+def test_text_beside_calls_that_no_form_of_the_chat_can_hold_is_named() -> None:
+    one_assistant = "{% if messages | selectattr('role', 'eq', 'assistant') | list | length > 1 %}"
+    template = one_assistant + "{{ raise_exception('one at a time') }}{% endif %}" + SPEAKS_OR_CALLS
+    with pytest.raises(FieldError, match=r"messages\[1\] \(role 'assistant'\).* leave it out") as refusal:
+        text_of(template, USER, {"role": "assistant", "content": "Let me see.", "tool_calls": [LOOK]}, RESULT)
+    assert refusal.value.field == "messages[1]"
+
+
+@pytest.mark.parametrize("arguments", ['{"q": "caf\u00e9"}', {"q": "caf\u00e9"}])
+def test_arguments_are_json_where_the_template_joins_them_to_text(arguments: Any) -> None:
+    call = {"function": {"name": "look_up", "arguments": arguments}}
+    talk: list[dict[str, Any]] = [USER, {"role": "assistant", "content": None, "tool_calls": [call]}, RESULT]
+    assert '[call]={"q": "caf\u00e9"}[tool]' in text_of(JOINS_ARGUMENTS, *talk)
+
+
 @pytest.mark.parametrize("content", ["", "  \n", [], [{"type": "text", "text": ""}]])
 def test_what_says_nothing_may_be_left_out(content: Any) -> None:
     assert text_of(NO_SYSTEM, {"role": "system", "content": content}, USER) == "[user]Hi"
