@@ -120,7 +120,7 @@ class SamplingParams:
         return tuple(self.stop)
 
     def advised(self, advice: Mapping[str, Any]) -> SamplingParams:
-        """The same with a model's advice for the fields that were not given, by the rule of `with_advice`."""
+        """Copy with a model's advice for the fields that were not given, by the rule of `with_advice`."""
         given: frozenset[str] | None = self.__dict__.get("_given")
         if given is None:  # made without a call, as from a message: complete
             return self

@@ -124,7 +124,7 @@ def functions() -> Functions:
 
 
 def choice() -> Choice | None:
-    """What was chosen to compute with, and why; None without a library."""
+    """Library and dtype chosen to compute with, and the reason; None without a library."""
     return _chosen(ENV.CACHE_DIR.value, ENV.CPU_ISA.value) if functions() else None
 
 

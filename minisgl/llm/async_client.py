@@ -64,7 +64,7 @@ class AsyncClient:
         cache_salt: str = "",
         priority: int = 0,
     ) -> Prepared:
-        """The same for a conversation, by the model's chat template. template: keywords of `Tokenizer.render`."""
+        """Prepare a conversation, by the model's chat template. template: keywords of `Tokenizer.render`."""
         prepare = self.client.prepare_chat
         return await in_thread(size_of(messages), prepare, messages, params, template, cache_salt, priority)
 

@@ -101,7 +101,7 @@ class Client:
         cache_salt: str = "",
         priority: int = 0,
     ) -> Prepared:
-        """The same for a conversation, by the model's chat template. What `params` leave out is as advised."""
+        """Prepare a conversation, by the model's chat template. The model's advice fills what `params` leave out."""
         (params,) = each_params(params, 1)
         ids = self.encoder.chat_ids(messages, template_kwargs)
         return self._checked(ids, params.advised(self._chat_advice), cache_salt, priority)

@@ -226,7 +226,7 @@ class LLM:
     def probe_chat(
         self, messages: Messages, *, cache_salt: str = "", template: Mapping[str, Any] | None = None, **keywords: Any
     ) -> Probe:
-        """The same for `chat`, with its keywords."""
+        """`probe` for a conversation, with the keywords of `chat`."""
         return self._probe(self._chat_ids(messages, template, keywords), cache_salt)
 
     def explain(self, prompt: Prompt, *, cache_salt: str = "") -> Explained:
@@ -239,7 +239,7 @@ class LLM:
     def explain_chat(
         self, messages: Messages, *, cache_salt: str = "", template: Mapping[str, Any] | None = None, **keywords: Any
     ) -> Explained:
-        """The same for `chat`, with its keywords."""
+        """`explain` for a conversation, with the keywords of `chat`."""
         return self._explain(self._chat_ids(messages, template, keywords), cache_salt)
 
     def purge_cache(self, prefix: Prompt | None = None, *, cache_salt: str | None = "") -> int:

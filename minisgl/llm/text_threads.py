@@ -23,7 +23,7 @@ LONG_TEXTS = LoneThread("minisgl-long-texts")
 
 
 async def in_thread(size: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What the function gives. size: about how many bytes of text or tokens it works on."""
+    """Run the function in a thread, and return its result. size: rough number of bytes or tokens that it works on."""
     if size < LONG:
         return await asyncio.to_thread(function, *args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(LONG_TEXTS, partial(function, *args, **kwargs))

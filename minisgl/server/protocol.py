@@ -39,8 +39,8 @@ class ChunkedBody:
 
     @classmethod
     def opener(cls, cycle: RequestResponseCycle) -> Callable[[], ChunkedBody]:
-        """What gives the body. The response's scope holds it, so it does not keep the response: a request that is over
-        would wait, with all of its head, for a search for cycles.
+        """Callable that returns the body. The response's scope holds it, so it refers to the response weakly: a
+        finished request, with all of its head, would otherwise be a cycle that waits for the collector.
         """
         found = weakref.ref(cycle)
 

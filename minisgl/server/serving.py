@@ -172,7 +172,7 @@ class Generation:
         return self._state.answers.hold(cost * ENTRY_BYTES) if _is_large(cost) else nullcontext()
 
     def _begin(self, foreword: Foreword, writer: ResponseWriter, deltas: list[Delta]) -> list[Delta]:
-        """What of a stream can be written; when it can, or an answer is whole, the headers are there.
+        """Deltas that can be written now. Sets the headers once they are known.
 
         A stream that has begun with a comment goes without them.
         """

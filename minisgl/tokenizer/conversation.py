@@ -103,7 +103,7 @@ def _dropped(chat: Chat, i: int) -> FieldError:
 
 
 def _worst(chat: Chat, problems: Sequence[ValueError]) -> ValueError:
-    """What to say when no casting was right: which message has the role that the template takes in no form."""
+    """Error to raise when no casting worked; it names the message whose role the template takes in no form."""
     rare = [i for i, message in enumerate(chat) if message["role"] in ("developer", "function")]
     if rare:
         i = rare[0]
@@ -118,7 +118,7 @@ def _worst(chat: Chat, problems: Sequence[ValueError]) -> ValueError:
 
 
 def _castings(chat: Chat, template: str) -> Iterator[tuple[str, Casting]]:
-    """What to try, the best first, each with a name; only the chat as it is where nothing in it is special."""
+    """Castings to try with their names, the best first; only the chat as it is where nothing in it is special."""
     roles = {message["role"] for message in chat}
     functions = (_as_it_is, _functions_as_tools) if "function" in roles else (_as_it_is,)
     developers: tuple[Casting, ...] = (_as_it_is,)

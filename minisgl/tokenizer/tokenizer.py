@@ -82,7 +82,7 @@ class Tokenizer:
         return render_chat(self._source, chat, add_generation_prompt=add_generation_prompt, **kwargs)
 
     def render_conversation(self, messages: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
-        """As `render`, for a request: roles that the template does not know become ones that it does.
+        """Render the chat of a request: unknown roles become ones that the template knows.
 
         Raises FieldError naming messages[i] for text that the template would drop. See `Conversations`.
         """

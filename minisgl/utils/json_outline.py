@@ -137,7 +137,7 @@ class _Scan:
         self._at += len(piece)
 
     def _drop_escaped(self, quotes: Mask, piece: Bytes) -> None:
-        """Of a run of backslashes each second one is escaped; after an odd number the next byte is."""
+        """Clear escaped quotes: escaped are every second backslash of a run, and the byte after a run of odd length."""
         slashes = np.flatnonzero(piece == _BACKSLASH)
         was_escaped, self._is_escaped = self._is_escaped, False
         if not len(slashes):
@@ -180,7 +180,7 @@ class _Scan:
         self._follow_lists(piece, np.flatnonzero(commas), np.flatnonzero(opens | closes | quotes))
 
     def _follow_lists(self, piece: Bytes, commas: NDArray[np.intp], breaks: NDArray[np.intp]) -> None:
-        """What is between two breaks holds only numbers; it is a list's beginning if the first break is a [."""
+        """Count the numbers between two breaks; nothing else lies there. A list begins if the first break is a [."""
         self.num_commas += len(commas)
         if not len(breaks):
             self._run_commas += len(commas)

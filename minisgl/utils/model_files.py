@@ -1,4 +1,4 @@
-"""Which file of a folder is the model, and what another file is instead, by one rule for all who open it.
+"""Rules for finding the model file in a folder, and for naming what another file is.
 
 A GGUF file is known by its first bytes, whatever its name: Ollama calls its files sha256-.... Standard library only, as
 a wrong name is answered before anything large is imported.
@@ -136,7 +136,7 @@ def _beside_models(file: Path) -> str | None:
 
 
 def _first_texts(file: Path) -> dict[str, str]:
-    """Those values of a GGUF file's metadata that are texts and stand before the first list, as general.* do."""
+    """Text values of a GGUF file's metadata that stand before its first list, as general.* do."""
     data, found, pos = _start(file), dict[str, str](), 24
     if data[:4] != GGUF_MAGIC:
         return found

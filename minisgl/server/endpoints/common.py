@@ -143,7 +143,7 @@ def _announced(request: Request, state: ServerState) -> int:
 
 
 def _in_turn(decode: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The same, and then the thread rests, so that the processor is free for others."""
+    """Decode, then let the thread rest, so that the processor is free for other work."""
     began = time.perf_counter()
     try:
         return decode(*args, **kwargs)
@@ -152,7 +152,7 @@ def _in_turn(decode: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 def _decode_large(pieces: list[bytes], body_type: type[T], limits: Limits | None) -> T:
-    """As `decode`, but what would take long is refused, and so are more token ids than the context has."""
+    """Decode a large body. Refuses what would take the decoder long, and more token ids than the context holds."""
     raw = b"".join(pieces)
     pieces.clear()
     outline = Outline.of(raw)

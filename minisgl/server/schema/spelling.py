@@ -66,7 +66,7 @@ def _names_unknown(error: msgspec.ValidationError) -> bool:
 
 @cache
 def _strict(struct: type[Any], forbids: bool = True) -> type[Any]:
-    """The same struct, and those in it, for which an unknown field is an error. forbids: in the struct itself too."""
+    """Copy of a struct, and of the structs in it, that rejects unknown fields. forbids: at its own level too."""
     fields: list[Any] = []
     for field in msgspec.structs.fields(struct):  # all of them, so that they keep their order
         assert field.default_factory is msgspec.NODEFAULT, f"{struct.__name__}.{field.name} has a default to be made"
@@ -139,7 +139,7 @@ def _slips(raw: msgspec.Raw, shape: _Shape, where: str) -> Iterator[tuple[str, s
 def _slips_here(
     values: Mapping[str, msgspec.Raw], structs: tuple[type[msgspec.Struct], ...], where: str
 ) -> Iterator[tuple[str, str]]:
-    """Those of one object, without what is in its fields."""
+    """Misspelt names at the top level of one object."""
     for name in list(values.keys() - _fields(structs).keys())[:MAX_CHECKED]:
         if len(name) <= MAX_NAME_LENGTH and (meant := _meant(name, structs)) and bytes(values[name]) != b"null":
             yield f"{where}.{name}" if where else name, meant

@@ -32,7 +32,7 @@ def are_plain(deltas: Sequence[Delta]) -> bool:
 
 
 def cost_of_whole(outputs: Sequence[Output]) -> int:
-    """The same for a whole answer: tokens count too."""
+    """Entries of a whole answer, in which tokens count too."""
     choices = [choice for output in outputs for choice in choices_of(output)]
     num_tokens = sum(choice["prompt_tokens"] + len(choice["token_ids"]) for choice in choices)
     return sum(map(num_entries, choices)) + num_tokens // TOKENS_AN_ENTRY
