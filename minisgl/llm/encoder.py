@@ -184,7 +184,7 @@ def _masked(ids: Any, mask: Any) -> Int32Array:
 def _token_ids(prompt: Any) -> Int32Array:
     try:
         array = np.asarray(_on_host(prompt))
-    except (TypeError, ValueError):  # nested lists of unlike lengths, dtypes that NumPy has not
+    except (TypeError, ValueError, RuntimeError):  # ragged lists, dtypes unknown to NumPy, tensors without data
         array = np.empty((0, 0))
     if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
         shape = f"shape {list(prompt.shape)}, dtype {prompt.dtype}: " if hasattr(prompt, "shape") else ""

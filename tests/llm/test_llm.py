@@ -287,6 +287,7 @@ def test_padding_of_a_batch_is_left_out(llm: LLM, tensors: str | None, side: str
         (torch.ones(1, 1, 2, dtype=torch.int64), r"shape \[n\], or \[b, n\] for b prompts, not \[1, 1, 2\]"),
         (torch.tensor(IDS), r"one array of shape \[2, 3\] may hold padding.*attention_mask"),
         ({"input_ids": np.array(IDS)}, r"one array of shape \[2, 3\] may hold padding"),
+        (torch.ones(3, dtype=torch.int64, device="meta"), r"token ids, not shape \[3\], dtype torch.int64"),
         (torch.tensor([]), "empty prompt"),
         (torch.empty(1, 0, dtype=torch.int64), "empty prompt"),
         ({"input_ids": []}, "empty prompt"),
