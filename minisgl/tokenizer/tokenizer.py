@@ -152,15 +152,17 @@ class Tokenizer:
 
     def _prefix_ids(self, text: str, add_special_tokens: bool) -> Int32Array:
         _refuse_lone_surrogate(text)
-        encoding = self._plain_backend().encode(text, add_special_tokens=add_special_tokens)
-        words: list[int | None] = encoding.word_ids  # None for a token that was added around the text
-        last = max((word for word in words if word is not None), default=0)
+        # A batch of one, as in `_ids`; the fast variant knows no words.
+        (encoding,) = self._plain_backend().encode_batch([text], add_special_tokens=add_special_tokens)
+        last = _last_word(encoding)
         if last == 0:
             raise ValueError(
                 f"the text {text[:40]!r} is one word: its tokens may be others when it goes on; give a longer text, or"
                 " token ids, which are taken as they are"
             )
-        return np.array(encoding.ids[: words.index(last)], dtype=np.int32)
+        span = encoding.word_to_tokens(last)
+        assert span is not None, f"word {last} has no tokens"
+        return np.array(encoding.ids[: span[0]], dtype=np.int32)
 
     def _plain_backend(self) -> tokenizers.Tokenizer:
         """One that cuts and pads nothing: a user's hf(text, truncation=True) leaves that on in `backend`.
@@ -176,6 +178,12 @@ class Tokenizer:
             _encode_all(plain)
             self._plain = plain
         return plain
+
+
+def _last_word(encoding: tokenizers.Encoding) -> int:
+    """Number of the last word in it, 0 if there is none. Tokens that were added around a text are in no word."""
+    words = map(encoding.token_to_word, range(len(encoding) - 1, -1, -1))
+    return next((word for word in words if word is not None), 0)
 
 
 def _encode_all(backend: tokenizers.Tokenizer) -> None:

@@ -1,4 +1,5 @@
 import copy
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -94,6 +95,18 @@ def test_a_prefix_is_what_all_longer_texts_begin_with(kind, request):
         assert prefix
         for more in ("", "lo", " hello", "\n\n", "3", "'s", ", hello", "</s>"):
             assert tokenizer.encode(text + more).tolist()[: len(prefix)] == prefix, (text, more)
+
+
+@pytest.mark.parametrize("method", ["encode", "encode_rendered", "encode_prefix", "encode_rendered_prefix"])
+def test_others_go_on_while_a_long_text_is_encoded(tiny, method):
+    text, num_looks = "abc, def. " * 60_000, 0
+    with ThreadPoolExecutor(1) as pool:
+        encoded = pool.submit(getattr(tiny, method), text)
+        while not encoded.done():
+            time.sleep(0.001)
+            num_looks += 1
+    assert len(encoded.result()) > 100_000
+    assert num_looks > 20
 
 
 def test_a_prefix_has_the_bos_of_a_prompt_but_not_in_a_chat(bos_tokenizer):
