@@ -4,6 +4,7 @@ does, and a message whose text it drops is refused.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ Casting = Callable[[Chat], Chat]
 _KNOWS_DEVELOPER = re.compile(r"""["']developer["']""")
 _EVIDENCE = 16  # characters: a text as long is found in a prompt only because it was written there
 _MAX_PATTERNS = 4096
+_MARK_DIGITS = 6
 
 
 class Conversations:
@@ -33,7 +35,8 @@ class Conversations:
     """
 
     def __init__(self) -> None:
-        self._clean: set[object] = set()  # templates and roles of messages, of which short texts were written too
+        # Digests of templates and roles of messages, of which short texts were written too.
+        self._clean: set[bytes] = set()
 
     def render(self, source: Templated, messages: Sequence[Mapping[str, Any]], **kwargs: Any) -> str:
         """The text of a chat. kwargs: as for `render_chat`.
@@ -75,8 +78,11 @@ class Conversations:
             if found < 0:
                 return self._unmarked(source, chat, cast, kwargs)
             place = found + len(said)
-        pattern = (*key, kwargs.get("tools") is not None, *((m["role"], bool(m.get("tool_calls"))) for m in chat))
-        if not unsure or pattern in self._clean:
+        if not unsure:
+            return None
+        roles = [(message["role"], bool(message.get("tool_calls"))) for message in chat]
+        pattern = _digest((*key, kwargs.get("tools") is not None, roles))
+        if pattern in self._clean:
             return None
         lost = self._unmarked(source, chat, cast, kwargs)
         if lost is None:
@@ -87,13 +93,23 @@ class Conversations:
 
     def _unmarked(self, source: Templated, chat: Chat, cast: Casting, kwargs: Mapping[str, Any]) -> int | None:
         """The first message whose text is not written, told by a mark behind each."""
-        marks = [f"9041{i:06}1409" if message["content"].strip() else "" for i, message in enumerate(chat)]
-        marked = [{**message, "content": message["content"] + mark} for message, mark in zip(chat, marks, strict=True)]
+        digits = max(_MARK_DIGITS, len(str(len(chat))))
+        said = [i for i, message in enumerate(chat) if message["content"].strip()]
+        marked = list(chat)
+        for i in said:
+            marked[i] = {**chat[i], "content": f"{chat[i]['content']}9041{i:0{digits}}1409"}
         try:
             text = render_chat(source, cast(marked), **{**kwargs, "continue_final_message": False})
         except ValueError:  # the template reads what is in the texts
             return None
-        return next((i for i, mark in enumerate(marks) if mark not in text), None)
+        # One search for all, however many; marks may overlap with what stands before them.
+        written = {int(number) for number in re.findall(rf"(?=9041(\d{{{digits}}})1409)", text)}
+        return next((i for i in said if i not in written), None)
+
+
+def _digest(pattern: object) -> bytes:
+    """As long for a conversation of thousands of messages as for a short one."""
+    return hashlib.blake2b(repr(pattern).encode(errors="backslashreplace"), digest_size=16).digest()
 
 
 def _dropped(chat: Chat, i: int) -> FieldError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -232,3 +233,24 @@ def test_the_fate_of_short_texts_is_found_out_once_for_each_sequence_of_roles(mo
     assert len(rendered) == 4
     tokenizer.render_conversation([{"role": "user", "content": "a text that is long enough"}])
     assert len(rendered) == 5
+
+
+def test_of_thousands_of_short_messages_the_dropped_one_is_named() -> None:
+    template = "{% for m in messages %}{% if m.role != 'tool' %}" + WRITTEN + "{% endif %}{% endfor %}"
+    chat = [{"role": "user", "content": str(i % 10)} for i in range(8000)]
+    assert text_of(template, *chat).endswith("[user]9")
+    chat[7000] = {"role": "tool", "content": "90419041"}  # as marks begin
+    with pytest.raises(FieldError, match=r"messages\[7000\]"):
+        text_of(template, *chat)
+
+
+def test_what_is_remembered_of_a_conversation_does_not_grow_with_it() -> None:
+    tokenizer = make_tokenizer(ANY_ROLE, TOKENS)
+    tracemalloc.start()
+    try:
+        for extra in range(20):
+            tokenizer.render_conversation([USER] * (2000 + extra))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 500_000  # one tuple of roles each would be 2.6 MB
