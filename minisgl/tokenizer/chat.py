@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 
 from minisgl.core import FieldError
-from minisgl.utils.json_outline import JsonSizeError, Outline, is_cheap
+from minisgl.utils.json_outline import JsonSizeError, TextsCheck
 from minisgl.utils.spelling import likely, nearest
 
 Templates = str | Mapping[str, str] | None  # one, several by name, or none
@@ -47,10 +47,11 @@ def plain_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
         raise FieldError("messages", f"messages must be a list, not {type(messages).__name__}")
     if not messages:
         raise FieldError("messages", "messages is empty: a chat needs at least one message")
-    return [_plain_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    check = TextsCheck()
+    return [_plain_message(message, f"messages[{i}]", check) for i, message in enumerate(messages)]
 
 
-def _plain_message(message: Any, where: str) -> dict[str, Any]:
+def _plain_message(message: Any, where: str, check: TextsCheck) -> dict[str, Any]:
     if not isinstance(message, Mapping):
         raise FieldError(where, f"{where} must be an object with role and content, not {type(message).__name__}")
     role = message.get("role")
@@ -62,22 +63,23 @@ def _plain_message(message: Any, where: str) -> dict[str, Any]:
         plain["tool_calls"] = [{"function": call}]
     calls = plain.get("tool_calls")
     if isinstance(calls, list | tuple):
-        plain["tool_calls"] = [_plain_call(call, f"{where}.tool_calls[{j}]") for j, call in enumerate(calls)]
+        plain["tool_calls"] = [_plain_call(call, f"{where}.tool_calls[{j}]", check) for j, call in enumerate(calls)]
     return {**plain, "content": _text(plain, where)}
 
 
-def _plain_call(call: Any, where: str) -> Any:
-    """A tool call with its arguments as an object; a client library's object as a dict."""
+def _plain_call(call: Any, where: str, check: TextsCheck) -> Any:
+    """A tool call with its arguments as an object; a client library's object as a dict. check: of all their texts."""
     call = _as_mapping(call)
     if not isinstance(call, Mapping):
         return call
     if "function" not in call:
-        return (
-            {**call, "arguments": _arguments(call["arguments"], f"{where}.arguments")} if "arguments" in call else call
-        )
+        if "arguments" not in call:
+            return call
+        return {**call, "arguments": _arguments(call["arguments"], f"{where}.arguments", check)}
     function = _as_mapping(call["function"])
     if isinstance(function, Mapping):
-        function = {**function, "arguments": _arguments(function.get("arguments"), f"{where}.function.arguments")}
+        arguments = _arguments(function.get("arguments"), f"{where}.function.arguments", check)
+        function = {**function, "arguments": arguments}
     return {"type": "function", **call, "function": function}
 
 
@@ -86,17 +88,17 @@ def _as_mapping(value: Any) -> Any:
     return dump() if callable(dump) else value
 
 
-def _arguments(arguments: Any, where: str) -> Any:
-    """The object in a JSON text; a text that is none stays as it is. FieldError for one that takes long to read."""
+def _arguments(arguments: Any, where: str, check: TextsCheck) -> Any:
+    """The object in a JSON text; a text that is none stays as it is. FieldError for one that takes long to read, or
+    does so together with those before it."""
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments
     raw = (arguments or "{}").encode(errors="surrogatepass")
     try:
-        if not is_cheap(raw):
-            Outline.of(raw).check()
+        check.add(raw)
         return msgspec.json.decode(raw, type=dict[str, Any])
     except JsonSizeError as error:
-        raise FieldError(where, f"{where}: the text has {error}") from None
+        raise FieldError(where, f"{where}: the arguments of tool calls up to this one have {error}") from None
     except (ValueError, RecursionError):
         return arguments
 

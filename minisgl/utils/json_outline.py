@@ -19,9 +19,11 @@ MAX_FRACTIONS = 2**16  # 80 ms, with hundreds of digits each
 MAX_EXPONENTS = 2**10  # 30 ms: the decoder takes 28 us for 1.7976931348623157e308
 MAX_DIGITS = 128  # reading a number costs the square of its digits
 CHEAP = 2**16  # bytes that the decoder reads in some milliseconds, whatever they are, but for exponents
+CHEAP_EXPONENTS = 128
 _SLICE = 2**18
 _QUOTE, _BACKSLASH, _COMMA, _POINT, _LIST, _E = b'"\\,.[e'
 _OPEN, _CLOSE, _LOWER = ord("{"), ord("}"), 0x20  # [ and ] with this bit are { and }
+_EXPONENT = re.compile(rb"[0-9][eE]")
 _KEY = re.compile(rb'"([^"\\]{1,64})"\s*:\s*\Z')
 
 Bytes = NDArray[np.uint8]
@@ -70,6 +72,19 @@ class Outline:
             _key_before(raw, scan.longest_at) if scan.longest else "",
         )
 
+    def plus(self, other: Outline) -> Outline:
+        """Both as one text."""
+        larger = max(self, other, key=lambda outline: outline.longest)
+        return Outline(
+            self.num_values + other.num_values,
+            self.num_parts + other.num_parts,
+            self.num_fractions + other.num_fractions,
+            self.num_exponents + other.num_exponents,
+            self.has_long_number or other.has_long_number,
+            larger.longest,
+            larger.field,
+        )
+
     def check(self) -> None:
         """Raise JsonSizeError for what would take the decoder too long."""
         if self.num_parts > MAX_PARTS:
@@ -88,6 +103,24 @@ class Outline:
         return JsonSizeError(what, self.field if 2 * self.longest > self.num_values else "")
 
 
+class TextsCheck:
+    """Bounds what several texts take the decoder together: as much as one may. The first 64 KiB are not counted."""
+
+    def __init__(self) -> None:
+        self._num_bytes = self._num_exponents = 0
+        self._counted: Outline | None = None
+
+    def add(self, raw: bytes) -> None:
+        """Raise JsonSizeError if this text is too much beside those before it."""
+        self._num_bytes += len(raw)
+        self._num_exponents += len(_EXPONENT.findall(raw))
+        if self._num_bytes <= CHEAP and self._num_exponents <= CHEAP_EXPONENTS:
+            return
+        outline = Outline.of(raw)
+        self._counted = outline if self._counted is None else self._counted.plus(outline)
+        self._counted.check()
+
+
 def is_cheap(raw: bytes) -> bool:
     """Whether the decoder reads this at once, so that it need not be counted first."""
     if len(raw) <= CHEAP // 16:
@@ -96,9 +129,9 @@ def is_cheap(raw: bytes) -> bool:
 
 
 def _has_many_exponents(piece: Bytes) -> bool:
-    """Whether there are more than 128, strings included."""
+    """Whether there are more than CHEAP_EXPONENTS, strings included."""
     at = np.flatnonzero((piece | _LOWER) == _E)
-    return len(at) > 128 and int(np.count_nonzero(_are_digits(piece[at - 1]))) > 128
+    return len(at) > CHEAP_EXPONENTS and int(np.count_nonzero(_are_digits(piece[at - 1]))) > CHEAP_EXPONENTS
 
 
 def _are_digits(piece: Bytes) -> Mask:

@@ -16,7 +16,16 @@ from minisgl.server.endpoints import common
 from minisgl.server.errors import ApiError
 from minisgl.server.schema.chat import ChatRequest
 from minisgl.utils import json_outline
-from minisgl.utils.json_outline import CHEAP, MAX_EXPONENTS, MAX_FRACTIONS, MAX_PARTS, MAX_VALUES, Outline, is_cheap
+from minisgl.utils.json_outline import (
+    CHEAP,
+    MAX_EXPONENTS,
+    MAX_FRACTIONS,
+    MAX_PARTS,
+    MAX_VALUES,
+    Outline,
+    TextsCheck,
+    is_cheap,
+)
 
 STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 TEXTS = [
@@ -167,6 +176,21 @@ def test_json_in_the_arguments_of_a_call_is_bounded_too(arguments: str) -> None:
     api = Api(says("Hello"))
     error = api.error(400, CHAT, messages=[{"role": "assistant", "tool_calls": calls}, *HI])
     assert error["param"] == "messages[0].tool_calls[0].function.arguments"
+
+
+@pytest.mark.parametrize("arguments", ['{"a":[%s1]}' % ("1e300," * 100), '{"a":[%s1]}' % ("[1]," * 2000)])
+def test_json_in_the_arguments_of_all_calls_together_is_bounded_as_that_of_one(arguments: str) -> None:
+    calls = [{"function": {"name": "f", "arguments": arguments}}] * 100
+    api = Api(says("Hello"))
+    error = api.error(400, CHAT, messages=[{"role": "assistant", "tool_calls": calls}, *HI])
+    assert re.fullmatch(r"messages\[0\]\.tool_calls\[\d\d\]\.function\.arguments", error["param"])
+    api.whole(CHAT, messages=[{"role": "assistant", "tool_calls": calls[:10]}, *HI], max_tokens=1)
+
+
+def test_of_many_texts_only_what_is_outside_strings_counts() -> None:
+    check = TextsCheck()
+    for _ in range(100):
+        check.add(b'{"a":"%b"}' % (b"1e5[," * 2000))
 
 
 def test_a_long_value_is_not_quoted_whole() -> None:
