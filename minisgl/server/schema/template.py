@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 from typing import Annotated, Any, Protocol
 
 from msgspec import Meta
 
 from minisgl.server.errors import ApiError
+from minisgl.server.schema.spelling import MAX_CHECKED
 from minisgl.tokenizer import Tokenizer
 from minisgl.tokenizer.chat import ARGUMENTS, RESERVED, misspelt_variable
 
@@ -51,7 +53,7 @@ def _check_spelling(variables: Iterable[str], tokenizer: Tokenizer) -> None:
         read = tokenizer.template_variables() or ()
     except ValueError:  # no template, as rendering it says
         return
-    for variable in variables:
+    for variable in islice(variables, MAX_CHECKED):
         if meant := misspelt_variable(read, variable):
             name = f"chat_template_kwargs.{variable}"
             raise ApiError(400, f"{name}: no such variable; did you mean {meant}?", param=name)

@@ -15,7 +15,7 @@ from minisgl.server.schema.completions import CompletionRequest
 from minisgl.server.schema.control import AbortRequest
 from minisgl.server.schema.decoding import Body, decode
 from minisgl.server.schema.generate import GenerateRequest
-from minisgl.server.schema.spelling import OF_OTHERS
+from minisgl.server.schema.spelling import MAX_CHECKED, OF_OTHERS
 from minisgl.server.schema.tokens import DetokenizeRequest, TokenizeRequest
 from minisgl.utils.spelling import likely
 
@@ -180,3 +180,34 @@ def test_a_body_is_looked_through_only_where_it_has_unknown_fields(
     monkeypatch.setattr(spelling, "_slips_here", lambda values, *more: looks.append("") or look(values, *more))
     decode(msgspec.json.encode(body), ChatRequest)
     assert len(looks) == num_looks
+
+
+@pytest.mark.parametrize("in_each", [1, 4, 200])
+def test_only_so_many_different_unknown_names_of_a_body_are_compared(
+    in_each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A body of 64 KiB, decoded on the event loop, could else hold it for a third of a second."""
+    from minisgl.server.schema import spelling
+
+    compared: list[str] = []
+    spelling._meant.cache_clear()
+    monkeypatch.setattr(spelling, "likely", lambda name, known: compared.append(name))
+    messages = [{**HI[0], **{f"unknown_{i}_{j}": 1 for j in range(in_each)}} for i in range(400 // in_each)]
+    decode(msgspec.json.encode({"messages": [*messages, *messages]}), ChatRequest)
+    unknown = [name for message in messages for name in message if name not in HI[0]]
+    assert compared == unknown[:MAX_CHECKED]
+
+
+def test_a_slip_is_found_in_the_last_of_many_messages_with_the_same_unknown_fields() -> None:
+    messages = [{**HI[0], "timestamp": i, "author": "x"} for i in range(1000)]
+    assert param_of(ChatRequest, {"messages": messages}) is None
+    assert param_of(ChatRequest, {"messages": [*messages, {**HI[0], "contnt": "x"}]}) == "messages[1000].contnt"
+
+
+def test_only_so_many_variables_of_a_template_are_compared(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    from minisgl.server.schema import template
+
+    compared: list[str] = []
+    monkeypatch.setattr(template, "misspelt_variable", lambda read, name: compared.append(name))
+    assert api.whole(CHAT, messages=HI, chat_template_kwargs={f"x{i}": i for i in range(1000)})["choices"]
+    assert len(compared) == MAX_CHECKED
