@@ -16,7 +16,9 @@ _EVENTS = [
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # nginx would collect the events
 ]
-LOOKS = 4  # in the interval between comments
+# Looks that find nothing written before a comment is due. One more fits the interval, for the look that a byte has just
+# missed.
+LOOKS = 4
 BODY_EXTENSION = "minisgl.body"  # of an ASGI scope: a callable that gives a `Body`, if the server has one
 
 
@@ -101,7 +103,7 @@ class ResponseWriter:
 
     def keep_alive(self, interval: float) -> None:
         """From now on there is no silence of more than `interval` seconds."""
-        self._look_in(interval / LOOKS)
+        self._look_in(interval / (LOOKS + 1))
 
     def stop_pinging(self) -> None:
         if self._timer is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import selectors
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -112,6 +113,55 @@ def test_pings_can_be_turned_off_and_whole_answers_have_none(stream: bool, monke
     monkeypatch.setattr(ResponseWriter, "keep_alive", None)
     config = ServerConfig(stream_ping_interval=0) if stream else OFTEN
     assert Api(says("Hello"), config=config).post(CHAT, messages=HI, stream=stream).status_code == 200
+
+
+class Skipping(asyncio.SelectorEventLoop):
+    """Its time passes at once."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        skip = self._skip
+
+        class Selector(selectors.DefaultSelector):
+            def select(self, timeout: float | None = None) -> Any:
+                skip(timeout or 0)
+                return super().select(0)
+
+        super().__init__(Selector())
+
+    def _skip(self, seconds: float) -> None:
+        self.now += max(0.0, seconds)
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("written_at", [(), (0.1,), (1.99,), (2.01,), (3, 9.9, 10.1), (7.99, 8.01), (20.01,)])
+def test_no_silence_is_longer_than_the_interval_whenever_the_last_byte_was_written(
+    written_at: tuple[float, ...],
+) -> None:
+    sent = [0.0]
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.body":
+                sent.append(loop.time())
+
+        writer = ResponseWriter({}, send)
+        writer.keep_alive(10)
+        for at in written_at:
+            await asyncio.sleep(at - loop.time())
+            await writer.write(b"data")
+        await asyncio.sleep(60 - loop.time())
+        writer.stop_pinging()
+
+    with asyncio.Runner(loop_factory=Skipping) as runner:
+        runner.run(test())
+    gaps = [after - before for before, after in itertools.pairwise([*sent, 60])]
+    assert max(gaps) <= 10 + 1e-6
+    assert sum(gap >= 8 - 1e-6 for gap in gaps) >= 4, "comments come only after a silence"
 
 
 def test_an_explanation_comes_first_of_all_events_however_late_it_is() -> None:
