@@ -92,6 +92,7 @@ class Encoder:
 
     def _checked_prefix(self, ids: Int32Array) -> Int32Array:
         self._limits.check_ids(ids, "prefix")
+        self._limits.check_len(len(ids))
         return ids
 
 

@@ -150,6 +150,13 @@ def test_a_text_of_one_word_says_too_little_to_purge(api: Api, text: str) -> Non
     assert api.link.purges == []
 
 
+@pytest.mark.parametrize("body", [{"input_ids": [1] * 600}, {"prompt": "x y " * 300}, {"messages": HI * 100}])
+def test_what_is_longer_than_any_prompt_is_no_prefix_of_one(api: Api, body: dict[str, Any]) -> None:
+    error = api.error(400, PURGE, **body)
+    assert (error["param"], error["code"]) == (next(iter(body)), "context_length_exceeded")
+    assert api.link.purges == []
+
+
 def test_token_ids_are_purged_as_they_are(api: Api) -> None:
     api.whole(PURGE, input_ids=[3, 4], cache_salt="mine")
     assert (api.link.purges[-1].prefix.tolist(), api.link.purges[-1].cache_salt) == ([3, 4], "mine")
